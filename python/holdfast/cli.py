@@ -1,0 +1,66 @@
+"""The command line. Exit codes: 0 done, 1 error, 2 usage, 3 a check failed, 4 the run waits for someone."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from holdfast import _core, demo
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="A durable, provable runtime for AI agents.",
+    pretty_exceptions_show_locals=False,  # local variables may hold users' values
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {_core.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Holdfast."""
+
+
+@app.command("demo")
+def _demo() -> None:
+    """Play a run in memory, print and verify its journal, then catch forgeries of it."""
+    raise typer.Exit(demo.main())
+
+
+@app.command("schema")
+def _schema(
+    name: Annotated[
+        str | None, typer.Argument(help="A record kind or a contract; without one, list them.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a record kind or a contract."""
+    schemas = _core.schemas()
+    kinds, contracts, definitions = schemas["kinds"], schemas["contracts"], schemas["$defs"]
+    assert isinstance(kinds, dict)
+    assert isinstance(contracts, dict)
+    if name is None:
+        typer.echo("\n".join([*kinds, *contracts]))
+        return
+    found = kinds.get(name, contracts.get(name))
+    if not isinstance(found, dict):
+        typer.echo(
+            f"unknown_kind: no record kind or contract is called {name!r}; list them with: holdfast schema",
+            err=True,
+        )
+        raise typer.Exit(2)
+    typer.echo(json.dumps({**found, "$defs": definitions}, indent=2))
+
+
+def main() -> None:
+    """The entry point of the ``holdfast`` command."""
+    app()

@@ -1,0 +1,169 @@
+//! The hash chain of a stream: each record holds the hash of the one before. Checking it needs only
+//! the records' text and the ids of store and stream; nothing is encoded again.
+
+use crate::content::{self, ContentError, Openings};
+use crate::error::{Code, Coded};
+use crate::ids::{StoreId, StreamId};
+use crate::mutants::{Mutant, mutant};
+use crate::records::{Draft, Fault, ReadError, Record, RecordHash, genesis, hash_text};
+
+/// Where a stream stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    pub at: u64,
+    pub hash: RecordHash,
+    pub seq: u64,
+    pub stream: StreamId,
+}
+
+impl Head {
+    /// Before the first record.
+    pub fn start(store: StoreId, stream: StreamId) -> Self {
+        Self { at: 0, hash: genesis(store, stream), seq: 0, stream }
+    }
+}
+
+/// What is wrong with the first bad record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] ReadError),
+    #[error("it belongs to another stream")]
+    OtherStream,
+    #[error("its seq is {found}, expected {expected}")]
+    WrongSeq { expected: u64, found: u64 },
+    #[error("its prev is not the hash of the record before it")]
+    BrokenLink,
+    #[error("its time is before that of the record before it")]
+    TimeWentBack,
+    #[error("the fold refuses it: {0}")]
+    Illegal(String),
+    #[error("a content of it: {0}")]
+    Content(#[from] ContentError),
+    #[error("the stream does not end in the expected head")]
+    WrongHead,
+}
+
+/// The first bad record of a stream and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("record {seq} of {stream} is bad: {flaw}")]
+pub struct ChainError {
+    pub flaw: Flaw,
+    /// Its place: one after the last good record.
+    pub seq: u64,
+    pub stream: StreamId,
+}
+
+impl Coded for ChainError {
+    fn code(&self) -> Code {
+        match &self.flaw {
+            Flaw::Unreadable(ReadError::Shape { fault: Fault::NewerFormat, .. }) => Code::NewerFormat,
+            Flaw::Unreadable(_) => Code::RecordUnreadable,
+            Flaw::OtherStream => Code::RecordMoved,
+            Flaw::WrongSeq { .. } => Code::RecordMissing,
+            Flaw::BrokenLink => Code::ChainBroken,
+            Flaw::TimeWentBack => Code::TimeWentBack,
+            Flaw::Illegal(_) => Code::RecordIllegal,
+            Flaw::Content(error) => error.code(),
+            Flaw::WrongHead => Code::HeadMismatch,
+        }
+    }
+}
+
+/// Gives drafts their places after `head`, and moves it on.
+pub fn stamp(head: &mut Head, drafts: &[Draft], wall_ms: u64) -> Result<Vec<Record>, ReadError> {
+    let mut records = Vec::with_capacity(drafts.len());
+    for draft in drafts {
+        head.at = head.at.max(wall_ms);
+        head.seq += if mutant(Mutant::SeqSkips) { 2 } else { 1 };
+        let record = Record::place(draft, head.stream, head.seq, head.at, head.hash);
+        let text = record.bytes()?;
+        if text.len() > crate::limits::RECORD_BYTES_MAX {
+            return Err(ReadError::new(Fault::RecordTooLarge, "$", "a record larger than record_bytes_max"));
+        }
+        if !mutant(Mutant::PrevFrozen) {
+            head.hash = hash_text(&text);
+        }
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// Checks records one by one, in memory that does not grow.
+#[derive(Debug, Clone)]
+pub struct Auditor {
+    head: Head,
+}
+
+impl Auditor {
+    pub fn new(store: StoreId, stream: StreamId) -> Self {
+        Self { head: Head::start(store, stream) }
+    }
+
+    /// Goes on after a head that was checked before.
+    pub fn after(head: Head) -> Self {
+        Self { head }
+    }
+
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Checks the next record of the stream.
+    pub fn next(&mut self, text: &[u8]) -> Result<Record, ChainError> {
+        let expected = self.head.seq + 1;
+        let bad = |flaw| ChainError { flaw, seq: expected, stream: self.head.stream };
+        let record = Record::parse(text).map_err(|error| bad(error.into()))?;
+        if record.stream != self.head.stream {
+            return Err(bad(Flaw::OtherStream));
+        }
+        if record.seq != expected {
+            return Err(bad(Flaw::WrongSeq { expected, found: record.seq }));
+        }
+        if record.prev != self.head.hash {
+            return Err(bad(Flaw::BrokenLink));
+        }
+        if record.at < self.head.at {
+            return Err(bad(Flaw::TimeWentBack));
+        }
+        self.head = Head { at: record.at, hash: hash_text(text), seq: record.seq, stream: record.stream };
+        Ok(record)
+    }
+
+    /// The head, if it is the one that was kept elsewhere.
+    pub fn end(&self, expected: Option<RecordHash>) -> Result<Head, ChainError> {
+        match expected {
+            Some(expected) if expected != self.head.hash => {
+                Err(ChainError { flaw: Flaw::WrongHead, seq: self.head.seq + 1, stream: self.head.stream })
+            }
+            _ => Ok(self.head),
+        }
+    }
+
+    /// Checks the openings that are there against what the record commits to.
+    pub fn contents(&self, record: &Record, openings: &Openings) -> Result<(), ChainError> {
+        let bad = |flaw| ChainError { flaw, seq: record.seq, stream: record.stream };
+        for found in record.contents() {
+            if let Some(opening) = openings.get(&found.commit) {
+                content::check(&found.commit, opening).map_err(|error| bad(error.into()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a whole stream and returns its head. With a head that was kept elsewhere, a missing end or a
+/// stream that was written anew is found too; without one it cannot be.
+pub fn verify<'a>(
+    store: StoreId,
+    stream: StreamId,
+    texts: impl IntoIterator<Item = &'a [u8]>,
+    expected: Option<RecordHash>,
+) -> Result<Head, ChainError> {
+    let mut auditor = Auditor::new(store, stream);
+    for text in texts {
+        auditor.next(text)?;
+    }
+    auditor.end(expected)
+}

@@ -1,0 +1,119 @@
+//! The stable error codes, each with what to do about it. Every operation has its own error enum;
+//! each variant maps to one code here, Python raises it under that code, docs/errors has its page.
+
+/// An error that has a stable code.
+pub trait Coded: std::error::Error {
+    fn code(&self) -> Code;
+}
+
+macro_rules! codes {
+    ($($name:ident = $token:literal, $fix:literal;)*) => {
+        /// A stable error code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Code { $($name),* }
+        impl Code {
+            pub const ALL: &'static [Code] = &[$(Code::$name),*];
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$name => $token),* }
+            }
+            /// What to do about it, in one sentence.
+            pub fn fix(self) -> &'static str {
+                match self { $(Code::$name => $fix),* }
+            }
+        }
+    };
+}
+
+codes! {
+    Internal = "internal", "Report it, with what you did; nothing was written.";
+
+    // Canonical bytes.
+    NotFinite = "not_finite", "Replace NaN and infinities by null or a string before you pass the value.";
+    IntegerTooLarge = "integer_too_large", "Pass integers beyond 2^53-1 as strings.";
+    NumberOutOfRange = "number_out_of_range", "Pass numbers beyond a double's range as strings.";
+    LoneSurrogate = "lone_surrogate", "Decode the text properly; half of a surrogate pair is not a character.";
+    DuplicateKey = "duplicate_key", "Give each key of an object once.";
+    TooDeep = "too_deep", "Flatten the value; 64 levels is the limit.";
+    TooLarge = "too_large", "Store large values as artifacts and pass a reference.";
+    TooManyValues = "too_many_values", "Store large values as artifacts and pass a reference.";
+    KeyNotString = "key_not_string", "Use string keys in objects.";
+    NotJson = "not_json", "Pass only dict, list, tuple, str, int, float, bool and None, or convert with holdfast.values.to_json.";
+    BadJson = "bad_json", "Pass one complete JSON document in UTF-8.";
+    BadDomain = "bad_domain", "Use 1 to 64 characters of a-z, 0-9, '.', '_', '-' and '/'.";
+
+    // Ids, records, contents, contracts.
+    BadId = "bad_id", "Pass the id as Holdfast printed it.";
+    MissingField = "missing_field", "Add the field; docs/FORMAT.md lists the fields of each kind.";
+    UnknownField = "unknown_field", "Remove the field, or use a Holdfast that knows it.";
+    WrongType = "wrong_type", "Give the field the type that docs/FORMAT.md lists; omit what is absent.";
+    UnknownToken = "unknown_token", "Use one of the tokens that the message lists.";
+    BadValue = "bad_value", "Give a value within the bounds that the message names.";
+    UnknownKind = "unknown_kind", "Use a kind of docs/FORMAT.md, or x.<vendor>.<name> for your own.";
+    NewerFormat = "newer_format", "Use the Holdfast version that wrote this stream, or a newer one.";
+    NotCanonical = "not_canonical", "Store and send a record's text as it was written.";
+    RecordTooLarge = "record_too_large", "Put large values into contents or artifacts.";
+    ContentErased = "content_erased", "The value was erased on purpose and cannot be had again.";
+    ContentForged = "content_forged", "Run holdfast verify: what is stored is not what was recorded.";
+    HookTimeout = "hook_timeout", "Give the hook a timeout of at least one millisecond.";
+    HookNotInMatrix = "hook_not_in_matrix", "Register the hook at a point that allows this class of response.";
+    HookObserverActs = "hook_observer_acts", "Make the hook blocking, or let it only observe.";
+    HookFailsOpen = "hook_fails_open", "Choose deny, interrupt_run or fail_run as its failure policy.";
+    HookQueue = "hook_queue", "Give the queue a capacity above its terminal reserve, and a reserve above zero.";
+
+    // The chain.
+    RecordUnreadable = "record_unreadable", "The record was altered or damaged: compare with a backup or a bundle.";
+    RecordMoved = "record_moved", "A record of another stream stands here: compare with a backup or a bundle.";
+    RecordMissing = "record_missing", "Records were removed, added or reordered: compare with a backup or a bundle.";
+    ChainBroken = "chain_broken", "This record or the one before it was altered: compare with a backup or a bundle.";
+    TimeWentBack = "time_went_back", "The record was altered or written by something else than Holdfast.";
+    RecordIllegal = "record_illegal", "The record cannot follow what precedes it: it was not written by Holdfast.";
+    HeadMismatch = "head_mismatch", "Records are missing at the end, or the head belongs to another copy.";
+
+    // State.
+    StateNull = "state_null", "Delete the member instead of setting it to null.";
+    StateNotObject = "state_not_object", "Make the state a JSON object.";
+    StateConflict = "state_conflict", "Read the state again and make the patch for its newest version.";
+    PatchNotObject = "patch_not_object", "Pass a JSON object.";
+
+    // Commands on runs.
+    RunExists = "run_exists", "Use a new run id, or the run that has this one.";
+    NoSuchRun = "no_such_run", "Check the id, and that the store is the right one.";
+    NoSuchStep = "no_such_step", "Check the id against the run's steps.";
+    NoSuchCall = "no_such_call", "Check the id against the step's calls.";
+    RunEnded = "run_ended", "Start a new run; a failed one can be retried with runs retry.";
+    StaleFence = "stale_fence", "Stop this work: another worker has the step, or it has ended.";
+    StepStatus = "step_status", "Look at the step's status; another worker may have been faster.";
+    StepBlocked = "step_blocked", "Wait until the steps that it comes after have completed.";
+    NotBefore = "not_before", "Claim it again when it is due.";
+    KeyBusy = "key_busy", "Wait until the other step under this concurrency key is done.";
+    RunPaused = "run_paused", "Unpause the run first.";
+    NotPaused = "not_paused", "Nothing to do: the run is not paused.";
+    CancelRequested = "cancel_requested", "Stop the work and confirm the cancellation.";
+    NotCancelRequested = "not_cancel_requested", "Complete, fail or release the step instead.";
+    LeaseLive = "lease_live", "Wait until the lease has run out, or its worker's process is gone.";
+    LimitExceeded = "limit_exceeded", "Stay within the bound that the message names; docs/LIMITS.md lists them.";
+    NothingToWaitFor = "nothing_to_wait_for", "Name at least one thing to wait for.";
+    WaitOver = "wait_over", "Go on: what you would wait for is already there.";
+    NotWaiting = "not_waiting", "Look at what the step waits for.";
+    NotAnswered = "not_answered", "Answer it first: decide, signal, or wait until it is due.";
+    OpenWrite = "open_write", "Settle the write, or resolve its doubt, before the step ends or waits.";
+    BadStep = "bad_step", "Give the step a new id, and only existing steps in after.";
+    NoSteps = "no_steps", "Give the run at least one step.";
+    KindReserved = "kind_reserved", "Append note.logged, cost.recorded, artifact.created, checkpoint.created or x.<vendor>.<name>.";
+    ClaimNeeded = "claim_needed", "Pass the claim under which you work.";
+    NotFailed = "not_failed", "Only failed runs can be retried; start or fork a run instead.";
+    BadForkPoint = "bad_fork_point", "Fork at a record before the run's end.";
+    Misaddressed = "misaddressed", "Deliver the envelope to the run that it names.";
+    NoSuchChild = "no_such_child", "Only a running child of this run can end.";
+    ChildExists = "child_exists", "Give the child a new run id.";
+    NotAPerson = "not_a_person", "Let a person decide this.";
+    NotAWorker = "not_a_worker", "Claim steps as a worker.";
+    DeadlineNotDue = "deadline_not_due", "Wait for the deadline, or cancel the run.";
+    BadEndReason = "bad_end_reason", "Use killed, deadline, quota or shutdown; cancel and complete have commands of their own.";
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

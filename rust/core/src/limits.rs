@@ -1,0 +1,51 @@
+//! Every bound of Holdfast, in one place. Docs refer to these names; an error that reports a bound
+//! names the constant in lower case (`limit_exceeded: depth_max`).
+
+/// The largest integer that every JSON reader keeps exact: 2^53 - 1.
+pub const INTEGER_MAX: i64 = 9_007_199_254_740_991;
+/// Nesting of arrays and objects in any JSON that enters.
+pub const DEPTH_MAX: usize = 64;
+/// Bytes of one JSON document, read or written.
+pub const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Values (scalars and containers) in one JSON document: bounds memory where bytes alone do not.
+pub const JSON_VALUES_MAX: usize = 1_000_000;
+
+/// Bytes of one record in canonical form.
+pub const RECORD_BYTES_MAX: usize = 256 * 1024;
+/// Records that one command may write.
+pub const FRAME_RECORDS_MAX: usize = 10_000;
+/// Characters of free text inside a record (codes, names and the like are shorter).
+pub const TEXT_CHARS_MAX: usize = 2048;
+/// Characters of a name: agent, tool, queue, worker, lane, signal.
+pub const NAME_CHARS_MAX: usize = 256;
+/// Characters of an explicit key or a concurrency key.
+pub const KEY_CHARS_MAX: usize = 512;
+/// Labels of a run.
+pub const LABELS_MAX: usize = 64;
+
+/// Steps of one run.
+pub const STEPS_MAX: usize = 10_000;
+/// Children of one run.
+pub const CHILDREN_MAX: usize = 10_000;
+/// Forks of forks.
+pub const FORK_DEPTH_MAX: u32 = 64;
+/// Signals and messages queued at one run.
+pub const MAILBOX_MAX: usize = 10_000;
+/// Things that one step may wait for at once.
+pub const WAITS_MAX: usize = 1024;
+/// Evidence records that may follow the end of a run.
+pub const EVIDENCE_MAX: u64 = 10_000;
+
+/// The shortest and the longest lease, in milliseconds.
+pub const LEASE_MS_MIN: u64 = 100;
+pub const LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// The fewest and the most attempts of one step.
+pub const ATTEMPTS_MIN: u32 = 1;
+pub const ATTEMPTS_MAX: u32 = 1000;
+/// The furthest a timer, a deadline or an expiry may lie ahead: ten years.
+pub const HORIZON_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
+
+const _: () = assert!(RECORD_BYTES_MAX < JSON_BYTES_MAX);
+const _: () = assert!(TEXT_CHARS_MAX < RECORD_BYTES_MAX);
+const _: () = assert!(NAME_CHARS_MAX <= KEY_CHARS_MAX);
+const _: () = assert!(LEASE_MS_MIN < LEASE_MS_MAX && LEASE_MS_MAX < HORIZON_MS);

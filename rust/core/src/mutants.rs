@@ -1,0 +1,97 @@
+//! Broken builds of single rules, to show that the tests would notice. Compiled in only with
+//! `--cfg mutants`; which one is broken is chosen at run time by `HOLDFAST_MUTANT`. In every other build
+//! [`mutant`] is a constant `false`.
+
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A rule that can be broken.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mutant { $($(#[$doc])* $name),* }
+
+        impl Mutant {
+            pub const ALL: &'static [(&'static str, Mutant)] = &[$((stringify!($name), Mutant::$name)),*];
+        }
+    };
+}
+
+mutants! {
+    /// `seq` counts by two.
+    SeqSkips,
+    /// `prev` never moves on.
+    PrevFrozen,
+    /// A step that completed can be cancelled.
+    CancelCompletedStep,
+    /// Any ended run can be retried.
+    RetryAnyEnd,
+    /// A failed write runs again after a retry.
+    RerunFailedWrite,
+    /// The fold takes records under any fence.
+    FoldAnyFence,
+    /// The fold takes a patch for any version.
+    FoldAnyVersion,
+    /// The fold takes any record after the end.
+    FoldAfterEnd,
+    /// Commands on a stream of a newer Holdfast.
+    ActOnNewer,
+    /// Commands on an ended run.
+    ActAfterEnd,
+    /// Any fence holds.
+    AnyFence,
+    /// A running step can be claimed once more.
+    ClaimTwice,
+    /// A step can be claimed before those that it comes after.
+    ClaimBlocked,
+    /// A claim gets the fence of the one before.
+    FenceStands,
+    /// A lease is recovered while it holds.
+    RecoverLive,
+    /// Tries are not counted.
+    AttemptsUnlimited,
+    /// A patch for any version is taken.
+    AnyVersion,
+    /// A step waits for what is already there.
+    LoseWakeUp,
+    /// A step wakes before what it waits for has come.
+    WakeUnanswered,
+    /// A step ends although a write of it is unknown.
+    EndWithOpenWrite,
+    /// A run ends with its first step.
+    FinishEarly,
+    /// The low-level door takes any kind.
+    DoorWide,
+    /// Whoever asks counts as a person.
+    AnyoneIsAPerson,
+    /// An envelope is journaled each time it comes.
+    DeliverTwice,
+    /// A call takes a match in another lane at once.
+    CrossLaneAtOnce,
+    /// A new write never parks.
+    NeverPark,
+    /// A step ends although recorded writes were not made again.
+    EndUnclaimed,
+    /// A write that was sent off is sent off again.
+    RepeatStartedWrite,
+    /// Outcomes are delivered in any order.
+    AnyOrder,
+}
+
+/// Whether that rule is broken in this process.
+#[cfg(mutants)]
+pub fn mutant(which: Mutant) -> bool {
+    use std::sync::OnceLock;
+    static ACTIVE: OnceLock<Option<Mutant>> = OnceLock::new();
+    let active = ACTIVE.get_or_init(|| {
+        let name = std::env::var("HOLDFAST_MUTANT").ok().filter(|name| !name.is_empty())?;
+        let found = Mutant::ALL.iter().find(|(known, _)| *known == name);
+        assert!(found.is_some(), "no mutant is called {name}");
+        found.map(|(_, mutant)| *mutant)
+    });
+    *active == Some(which)
+}
+
+/// Whether that rule is broken in this process: never, in this build.
+#[cfg(not(mutants))]
+#[inline]
+pub const fn mutant(_: Mutant) -> bool {
+    false
+}

@@ -1,0 +1,245 @@
+//! What reaches a run from outside: wake-ups, signals, envelopes; and what it sends.
+
+use super::request::{Claim, Decided, Envelope, EnvelopeBody, Payload, seal_into};
+use super::{Case, Refused};
+use crate::ids::{ApprovalId, EnvelopeId, RunId, StepId, StreamId};
+use crate::limits;
+use crate::mutants::{Mutant, mutant};
+use crate::records::{
+    Amounts, BudgetEscrowed, BudgetReturned, ChildEnded, ChildSpawned, Draft, EnvelopeKind, EnvelopeReceived,
+    Key, MessageReceived, MessageSent, Name, OnParentEnd, SignalReceived, StepStatus, StepWoken, TimerFired,
+    Wait, WaitOn,
+};
+use crate::state::{ApprovalState, CallPhase, RunState, Step};
+
+impl Case<'_> {
+    /// Whether what a wait is for is there. What only a person can answer is never there by itself.
+    pub(super) fn has_come(&self, run: &RunState, step: &Step, wait: &Wait) -> bool {
+        let subject = wait.subject.as_ref().map(Key::as_str);
+        match wait.on {
+            WaitOn::Timer => wait.until.is_some_and(|until| until <= self.now.wall_ms),
+            WaitOn::Signal => run.signals.iter().any(|mail| mail.name.as_ref().map(Name::as_str) == subject),
+            WaitOn::Message => !run.messages.is_empty(),
+            WaitOn::Child => {
+                let child = subject.and_then(|id| id.parse::<RunId>().ok());
+                child.and_then(|id| run.children.get(&id)).is_none_or(|child| child.ended.is_some())
+            }
+            WaitOn::Approval => {
+                let approval = subject.and_then(|id| id.parse::<ApprovalId>().ok());
+                let found = approval.and_then(|id| run.approvals.get(&id));
+                found.is_none_or(|found| {
+                    found.state != ApprovalState::Pending || found.expires_at <= self.now.wall_ms
+                })
+            }
+            WaitOn::Doubt => {
+                let call = wait.call.and_then(|id| run.calls.get(&id)).filter(|call| call.step == step.id);
+                call.is_none_or(|call| call.phase != CallPhase::Doubted)
+            }
+            WaitOn::Key => wait.subject.as_ref().is_some_and(|key| self.view.settled_keys.contains(key)),
+            WaitOn::Budget
+            | WaitOn::Divergence
+            | WaitOn::Package
+            | WaitOn::Restored
+            | WaitOn::Interrupted
+            | WaitOn::Paused => false,
+        }
+    }
+
+    /// A scheduler found that what a step waits for has come. What needs a person has its own command.
+    pub(super) fn wake(&self, id: StepId, on: WaitOn, subject: Option<&Key>) -> Result<Decided, Refused> {
+        let run = self.open_run()?;
+        let step = self.waiting_on(id, on)?;
+        let wait = step.waits.iter().find(|wait| wait.on == on && wait.subject.as_ref() == subject);
+        let wait = wait.ok_or(Refused::NotWaiting(on))?;
+        if !self.has_come(run, step, wait) && !mutant(Mutant::WakeUnanswered) {
+            return Err(Refused::NotAnswered(on));
+        }
+        let mut drafts = Vec::new();
+        if let (WaitOn::Timer, Some(call), Some(fires_at)) = (on, wait.call, wait.until)
+            && run.calls.get(&call).is_some_and(|call| call.fires_at.is_some())
+        {
+            drafts.push(self.call_draft(TimerFired { fires_at }, step, call, None));
+        }
+        drafts.push(self.step_draft(StepWoken { on, subject: subject.cloned() }, step, None));
+        Ok(Decided::of(drafts))
+    }
+
+    pub(super) fn signal(
+        &self,
+        name: &Name,
+        payload: &Payload,
+        envelope: Option<EnvelopeId>,
+    ) -> Result<Decided, Refused> {
+        let run = self.open_run()?;
+        room_for_mail(run)?;
+        let sealed = payload.seal(&self.source)?;
+        let body = SignalReceived { envelope, name: name.clone(), payload: sealed.content.clone() };
+        let mut drafts = vec![Draft { sealed: vec![sealed], ..self.draft(body) }];
+        drafts.extend(self.woken(run, WaitOn::Signal, Some(name.as_str())));
+        Ok(Decided::of(drafts))
+    }
+
+    /// Wakes the first step that waits for this.
+    fn woken(&self, run: &RunState, on: WaitOn, subject: Option<&str>) -> Option<Draft> {
+        let matches = |wait: &&Wait| wait.on == on && wait.subject.as_ref().map(Key::as_str) == subject;
+        let mut waiting = run.steps.values().filter(|step| step.status == StepStatus::Waiting);
+        let (step, wait) =
+            waiting.find_map(|step| step.waits.iter().find(matches).map(|wait| (step, wait)))?;
+        Some(self.step_draft(StepWoken { on, subject: wait.subject.clone() }, step, None))
+    }
+
+    /// Journaled once; an envelope that comes again changes nothing.
+    pub(super) fn deliver(&self, envelope: &Envelope) -> Result<Decided, Refused> {
+        let run = self.run()?;
+        if envelope.to != run.id {
+            return Err(Refused::Misaddressed);
+        }
+        if run.envelopes.contains(&envelope.id) && !mutant(Mutant::DeliverTwice) {
+            return Ok(Decided::nothing());
+        }
+        self.open_run()?;
+        let (kind, decided) = match &envelope.body {
+            EnvelopeBody::Message { content, correlation, reply_to } => (
+                EnvelopeKind::Message,
+                self.message(run, envelope, content, correlation.as_ref(), *reply_to)?,
+            ),
+            EnvelopeBody::Signal { name, payload } => {
+                (EnvelopeKind::Signal, self.signal(name, payload, Some(envelope.id))?)
+            }
+            EnvelopeBody::Cancel {} if run.cancel_requested => (EnvelopeKind::Cancel, Decided::nothing()),
+            EnvelopeBody::Cancel {} => (EnvelopeKind::Cancel, self.cancel(None)?),
+            EnvelopeBody::ChildEnded { reason, result, returned, status } => {
+                let StreamId::Run(child) = envelope.from else { return Err(Refused::NoSuchChild) };
+                let mut sealed = Vec::new();
+                let result = seal_into(result.as_ref(), &self.source, &mut sealed)?;
+                let returned = returned.clone();
+                let body =
+                    ChildEnded { child, failure: None, reason: *reason, result, returned, status: *status };
+                (EnvelopeKind::ChildEnded, self.child_ended(run, body, sealed)?)
+            }
+        };
+        let received = EnvelopeReceived { envelope: envelope.id, from: envelope.from, kind };
+        let mut drafts = vec![self.draft(received)];
+        drafts.extend(decided.drafts);
+        Ok(Decided { drafts, ..decided })
+    }
+
+    fn message(
+        &self,
+        run: &RunState,
+        envelope: &Envelope,
+        content: &Payload,
+        correlation: Option<&Key>,
+        reply_to: Option<EnvelopeId>,
+    ) -> Result<Decided, Refused> {
+        room_for_mail(run)?;
+        let StreamId::Run(from) = envelope.from else { return Err(Refused::Misaddressed) };
+        let sealed = content.seal(&self.source)?;
+        let body = MessageReceived {
+            content: sealed.content.clone(),
+            correlation: correlation.cloned(),
+            envelope: envelope.id,
+            from,
+            reply_to,
+        };
+        let mut drafts = vec![Draft { sealed: vec![sealed], ..self.draft(body) }];
+        drafts.extend(self.woken(run, WaitOn::Message, None));
+        Ok(Decided::of(drafts))
+    }
+
+    fn child_ended(
+        &self,
+        run: &RunState,
+        body: ChildEnded,
+        sealed: Vec<crate::content::Sealed>,
+    ) -> Result<Decided, Refused> {
+        let child = run
+            .children
+            .get(&body.child)
+            .filter(|child| child.ended.is_none())
+            .ok_or(Refused::NoSuchChild)?;
+        let (id, returned) = (body.child, body.returned.clone());
+        let mut drafts = vec![Draft { call: child.call, sealed, ..self.draft(body) }];
+        if run.spending.escrowed.contains_key(&id) {
+            drafts.push(self.draft(BudgetReturned { amounts: returned, child: id }));
+        }
+        drafts.extend(self.woken(run, WaitOn::Child, Some(&id.to_string())));
+        Ok(Decided::of(drafts))
+    }
+
+    /// A child takes its slice of the budget with it.
+    pub(super) fn spawn(
+        &self,
+        claim: &Claim,
+        child: RunId,
+        agent: &Name,
+        input: &Payload,
+        escrow: &Amounts,
+        on_parent_end: OnParentEnd,
+    ) -> Result<Decided, Refused> {
+        let step = self.held(claim)?;
+        let run = self.open_run()?;
+        if run.cancel_requested {
+            return Err(Refused::CancelRequested);
+        }
+        if run.children.contains_key(&child) || child == run.id {
+            return Err(Refused::ChildExists);
+        }
+        if run.children.len() >= limits::CHILDREN_MAX {
+            return Err(Refused::LimitExceeded("children_max"));
+        }
+        let sealed = input.seal(&self.source)?;
+        let body = ChildSpawned {
+            agent: agent.clone(),
+            capabilities: Vec::new(),
+            child,
+            escrow: escrow.clone(),
+            input: sealed.content.clone(),
+            on_parent_end,
+        };
+        let mut drafts =
+            vec![Draft { sealed: vec![sealed], ..self.step_draft(body, step, Some(claim.fence)) }];
+        if *escrow != Amounts::default() {
+            let body = BudgetEscrowed { amounts: escrow.clone(), child };
+            drafts.push(self.step_draft(body, step, Some(claim.fence)));
+        }
+        Ok(Decided::of(drafts))
+    }
+
+    pub(super) fn send(
+        &self,
+        claim: &Claim,
+        to: RunId,
+        content: &Payload,
+        correlation: Option<&Key>,
+        reply_to: Option<EnvelopeId>,
+    ) -> Result<Decided, Refused> {
+        let step = self.held(claim)?;
+        let run = self.open_run()?;
+        let sealed = content.seal(&self.source)?;
+        let id = self.source.envelope_id();
+        let body = MessageSent {
+            content: sealed.content.clone(),
+            correlation: correlation.cloned(),
+            envelope: id,
+            expires_at: None,
+            reply_to,
+            to,
+        };
+        let draft = Draft { sealed: vec![sealed], ..self.step_draft(body, step, Some(claim.fence)) };
+        let body =
+            EnvelopeBody::Message { content: content.clone(), correlation: correlation.cloned(), reply_to };
+        let envelope = Envelope { body, from: StreamId::Run(run.id), id, to };
+        Ok(Decided { drafts: vec![draft], lease: None, envelopes: vec![envelope] })
+    }
+}
+
+fn room_for_mail(run: &RunState) -> Result<(), Refused> {
+    let room =
+        run.budget.as_ref().and_then(|budget| budget.mailbox).and_then(|room| usize::try_from(room).ok());
+    if run.signals.len() + run.messages.len() >= room.unwrap_or(limits::MAILBOX_MAX).min(limits::MAILBOX_MAX)
+    {
+        return Err(Refused::LimitExceeded("mailbox_max"));
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Commands on runs, steps, leases and state. `decide` is pure: a view, a request and the time go in,
+//! drafts of records and changes of rows come out, or a refusal that changes nothing. The engine commits.
+//!
+//! Worker commands carry their claim, and the fence is checked here and nowhere else: while a step is
+//! running under a fence, only that fence acts on it. Safety never depends on a clock; a lease that has
+//! run out by the clock still holds until somebody recovers the step.
+
+mod create;
+mod lease;
+mod mail;
+mod people;
+mod refused;
+mod request;
+mod work;
+
+pub use refused::Refused;
+pub use request::{
+    Claim, Command, Decided, Entry, Envelope, EnvelopeBody, Lease, LeaseChange, NewRun, NewStep, Payload,
+    Request, View,
+};
+
+use crate::clock::Now;
+use crate::entropy::Source;
+use crate::ids::{CallId, StepId};
+use crate::limits;
+use crate::mutants::{Mutant, mutant};
+use crate::records::{Actor, Body, Draft, Fence};
+use crate::state::{RunState, Step};
+
+/// What every decision has at hand.
+pub(crate) struct Case<'a> {
+    view: &'a View<'a>,
+    by: &'a Actor,
+    now: &'a Now,
+    source: Source<'a>,
+}
+
+/// Decides one request.
+pub fn decide(view: &View<'_>, request: &Request, now: &Now) -> Result<Decided, Refused> {
+    let case = Case { view, by: &request.by, now, source: Source::new(&request.entropy, now.wall_ms) };
+    let decided = case.decide(&request.command)?;
+    if decided.drafts.len() > limits::FRAME_RECORDS_MAX {
+        return Err(Refused::LimitExceeded("frame_records_max"));
+    }
+    Ok(decided)
+}
+
+impl<'a> Case<'a> {
+    fn decide(&self, command: &Command) -> Result<Decided, Refused> {
+        match command {
+            Command::Create { run, steps } => self.create(run, steps),
+            Command::Fork { run, labels, package, effects, reason } => {
+                self.fork(*run, labels, package, *effects, reason.as_ref())
+            }
+            Command::Claim { step, worker, lease_ms, package, strict } => {
+                self.claim(*step, worker, *lease_ms, package, *strict)
+            }
+            Command::Heartbeat { claim, lease_ms } => self.heartbeat(claim, *lease_ms),
+            Command::Release { claim, reason } => self.release(claim, *reason),
+            Command::Recover { step } => self.recover(*step),
+            Command::Patch { claim, patch, expected_version, call } => {
+                self.patch(claim, patch, *expected_version, *call)
+            }
+            Command::Wait { claim, waits } => self.wait(claim, waits),
+            Command::Fail { claim, failure, message, ended_by } => {
+                self.fail(claim, failure, message.as_ref(), ended_by)
+            }
+            Command::Complete { claim, result, patch } => {
+                self.complete(claim, result.as_ref(), patch.as_ref())
+            }
+            Command::ConfirmCancel { claim } => self.confirm_cancel(claim),
+            Command::Append { claim, entries } => self.append(claim.as_ref(), entries),
+            Command::AddStep { claim, step } => self.add_step(claim.as_ref(), step),
+            Command::Spawn { claim, child, agent, input, escrow, on_parent_end } => {
+                self.spawn(claim, *child, agent, input, escrow, *on_parent_end)
+            }
+            Command::Send { claim, to, content, correlation, reply_to } => {
+                self.send(claim, *to, content, correlation.as_ref(), *reply_to)
+            }
+            Command::Wake { step, on, subject } => self.wake(*step, *on, subject.as_ref()),
+            Command::Signal { name, payload } => self.signal(name, payload, None),
+            Command::Deliver { envelope } => self.deliver(envelope),
+            Command::Cancel { reason } => self.cancel(reason.as_ref()),
+            Command::End { reason } => self.end(*reason),
+            Command::Pause { reason } => self.pause(reason.as_ref()),
+            Command::Unpause { reason } => self.unpause(reason.as_ref()),
+            Command::Resume { package, reason } => self.resume(package, reason.as_ref()),
+            Command::RetryRun { reason } => self.retry_run(reason.as_ref()),
+            Command::DecideDivergence { step, decision, unclaimed, reason } => {
+                self.decide_divergence(*step, *decision, unclaimed, reason.as_ref())
+            }
+            Command::DecidePackage { step, decision, package, reason } => {
+                self.decide_package(*step, *decision, package, reason.as_ref())
+            }
+        }
+    }
+
+    /// The run, if it exists and this build may act on it.
+    fn run(&self) -> Result<&'a RunState, Refused> {
+        let run = self.view.state.ok_or(Refused::NoSuchRun)?;
+        if run.newer && !mutant(Mutant::ActOnNewer) { Err(Refused::NewerFormat) } else { Ok(run) }
+    }
+
+    /// The run, if it has not ended.
+    fn open_run(&self) -> Result<&'a RunState, Refused> {
+        let run = self.run()?;
+        if run.phase.is_ended() && !mutant(Mutant::ActAfterEnd) {
+            Err(Refused::RunEnded(run.status()))
+        } else {
+            Ok(run)
+        }
+    }
+
+    fn step(&self, id: StepId) -> Result<&'a Step, Refused> {
+        self.run()?.steps.get(&id).ok_or(Refused::NoSuchStep)
+    }
+
+    /// The step of a claim, if the claim's fence holds. A stale worker gets no further, whatever it asks.
+    fn held(&self, claim: &Claim) -> Result<&'a Step, Refused> {
+        let step = self.step(claim.step)?;
+        if step.live_fence() == Some(claim.fence) || mutant(Mutant::AnyFence) {
+            Ok(step)
+        } else {
+            Err(Refused::StaleFence { held: claim.fence, newest: step.fence })
+        }
+    }
+
+    fn draft(&self, body: impl Into<Body>) -> Draft {
+        Draft::new(body, self.by.clone())
+    }
+
+    /// A draft that belongs to a step, under a fence when the step is held.
+    fn step_draft(&self, body: impl Into<Body>, step: &Step, fence: Option<Fence>) -> Draft {
+        Draft { step: Some(step.id), attempt: Some(step.attempt), fence, ..self.draft(body) }
+    }
+
+    fn call_draft(&self, body: impl Into<Body>, step: &Step, call: CallId, fence: Option<Fence>) -> Draft {
+        Draft { call: Some(call), ..self.step_draft(body, step, fence) }
+    }
+}

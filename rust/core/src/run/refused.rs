@@ -1,0 +1,133 @@
+//! Why a command is refused. A refused command has changed nothing.
+
+use crate::canonical::CanonicalError;
+use crate::error::{Code, Coded};
+use crate::records::{Fence, ReadError, RunStatus, StepStatus, WaitOn};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the run exists")]
+    RunExists,
+    #[error("there is no such run")]
+    NoSuchRun,
+    #[error("there is no such step")]
+    NoSuchStep,
+    #[error("the step has no such call")]
+    NoSuchCall,
+    #[error("the run was written in part by a newer Holdfast")]
+    NewerFormat,
+    #[error("the run is {0}")]
+    RunEnded(RunStatus),
+    #[error("the claim {}.{} no longer holds{}", held.0, held.1, newest.map(|f| format!(", the newest is {}.{}", f.0, f.1)).unwrap_or_default())]
+    StaleFence { held: Fence, newest: Option<Fence> },
+    #[error("the step is {0}")]
+    StepStatus(StepStatus),
+    #[error("the step comes after others that have not completed")]
+    StepBlocked,
+    #[error("the step is not due before {0}")]
+    NotBefore(u64),
+    #[error("another step runs under the same concurrency key")]
+    KeyBusy,
+    #[error("the run is paused")]
+    RunPaused,
+    #[error("the run is not paused")]
+    NotPaused,
+    #[error("the run is to be cancelled")]
+    CancelRequested,
+    #[error("nobody asked for the run to be cancelled")]
+    NotCancelRequested,
+    #[error("the lease still holds")]
+    LeaseLive,
+    #[error("the bound {0} is exceeded")]
+    LimitExceeded(&'static str),
+    #[error("the state has version {actual}, not {expected}")]
+    StateConflict { expected: u64, actual: u64 },
+    #[error("a patch is a JSON object")]
+    PatchNotObject,
+    #[error("a wait needs something to wait for")]
+    NothingToWaitFor,
+    #[error("what the step would wait for ({0}) is already there")]
+    WaitOver(WaitOn),
+    #[error("the step does not wait for this ({0})")]
+    NotWaiting(WaitOn),
+    #[error("what the step waits for ({0}) has not come")]
+    NotAnswered(WaitOn),
+    #[error("a write of the step was sent off and its outcome is not known")]
+    OpenWrite,
+    #[error("a step exists under this id, or comes after one that does not exist")]
+    BadStep,
+    #[error("a run has at least one step")]
+    NoSteps,
+    #[error("the low-level door takes notes, costs, artifacts, checkpoints and x.* only")]
+    KindReserved,
+    #[error("a live lease guards the run: append with its claim")]
+    ClaimNeeded,
+    #[error("only a failed run can be retried")]
+    NotFailed,
+    #[error("a fork begins at a record of an existing run, before its end")]
+    BadForkPoint,
+    #[error("the envelope is addressed to another run")]
+    Misaddressed,
+    #[error("there is no such running child")]
+    NoSuchChild,
+    #[error("the child exists")]
+    ChildExists,
+    #[error("only a person may do this")]
+    NotAPerson,
+    #[error("only a worker may do this")]
+    NotAWorker,
+    #[error("the deadline has not passed")]
+    DeadlineNotDue,
+    #[error("a run does not end at once for this reason")]
+    BadEndReason,
+    #[error("{0}")]
+    Value(#[from] CanonicalError),
+    #[error("{0}")]
+    Body(#[from] ReadError),
+}
+
+impl Coded for Refused {
+    fn code(&self) -> Code {
+        match self {
+            Self::RunExists => Code::RunExists,
+            Self::NoSuchRun => Code::NoSuchRun,
+            Self::NoSuchStep => Code::NoSuchStep,
+            Self::NoSuchCall => Code::NoSuchCall,
+            Self::NewerFormat => Code::NewerFormat,
+            Self::RunEnded(_) => Code::RunEnded,
+            Self::StaleFence { .. } => Code::StaleFence,
+            Self::StepStatus(_) => Code::StepStatus,
+            Self::StepBlocked => Code::StepBlocked,
+            Self::NotBefore(_) => Code::NotBefore,
+            Self::KeyBusy => Code::KeyBusy,
+            Self::RunPaused => Code::RunPaused,
+            Self::NotPaused => Code::NotPaused,
+            Self::CancelRequested => Code::CancelRequested,
+            Self::NotCancelRequested => Code::NotCancelRequested,
+            Self::LeaseLive => Code::LeaseLive,
+            Self::LimitExceeded(_) => Code::LimitExceeded,
+            Self::StateConflict { .. } => Code::StateConflict,
+            Self::PatchNotObject => Code::PatchNotObject,
+            Self::NothingToWaitFor => Code::NothingToWaitFor,
+            Self::WaitOver(_) => Code::WaitOver,
+            Self::NotWaiting(_) => Code::NotWaiting,
+            Self::NotAnswered(_) => Code::NotAnswered,
+            Self::OpenWrite => Code::OpenWrite,
+            Self::BadStep => Code::BadStep,
+            Self::NoSteps => Code::NoSteps,
+            Self::KindReserved => Code::KindReserved,
+            Self::ClaimNeeded => Code::ClaimNeeded,
+            Self::NotFailed => Code::NotFailed,
+            Self::BadForkPoint => Code::BadForkPoint,
+            Self::Misaddressed => Code::Misaddressed,
+            Self::NoSuchChild => Code::NoSuchChild,
+            Self::ChildExists => Code::ChildExists,
+            Self::NotAPerson => Code::NotAPerson,
+            Self::NotAWorker => Code::NotAWorker,
+            Self::DeadlineNotDue => Code::DeadlineNotDue,
+            Self::BadEndReason => Code::BadEndReason,
+            Self::Value(error) => error.code(),
+            Self::Body(error) => error.code(),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! What is asked of a run, what is known when it is decided, and what comes out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::refused::Refused;
+use crate::content::{Content, Openings, Sealed, seal};
+use crate::entropy::{Entropy, Source};
+use crate::ids::{CallId, EnvelopeId, RunId, SessionId, StepId, StreamId};
+use crate::records::{
+    Actor, Amounts, Budget, DivergenceDecision, Draft, EndReason, EndStatus, Failure, Fence, ForkEffects,
+    Key, Labels, Name, OnParentEnd, Package, PackageDecision, Privacy, ReleaseReason, RetryPolicy, RunMode,
+    StepKind, Wait, WaitOn,
+};
+use crate::state::RunState;
+
+/// One command by somebody.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    pub by: Actor,
+    pub command: Command,
+    /// Salts, ids and jitter are derived from it.
+    pub entropy: Entropy,
+}
+
+/// A user's value on its way into the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Payload {
+    pub privacy: Privacy,
+    pub value: Value,
+}
+
+impl Payload {
+    pub(crate) fn seal(&self, source: &Source<'_>) -> Result<Sealed, Refused> {
+        Ok(seal(self.value.clone(), source.salt(), self.privacy)?)
+    }
+}
+
+/// Seals what may be absent; `sealed` collects what opens it.
+pub(crate) fn seal_into(
+    payload: Option<&Payload>,
+    source: &Source<'_>,
+    sealed: &mut Vec<Sealed>,
+) -> Result<Option<Content>, Refused> {
+    let Some(payload) = payload else { return Ok(None) };
+    let made = payload.seal(source)?;
+    let content = made.content.clone();
+    sealed.push(made);
+    Ok(Some(content))
+}
+
+/// A worker's right to act on a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    pub fence: Fence,
+    pub step: StepId,
+}
+
+/// The row of a lease. Renewals touch only this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    pub boot_id: String,
+    pub expires_boot_ms: u64,
+    pub fence: Fence,
+    pub owner: Name,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseChange {
+    Set(StepId, Lease),
+    Drop(StepId),
+}
+
+/// The stream's state and the shared rows that the command names, read in the same transaction.
+#[derive(Debug, Default)]
+pub struct View<'a> {
+    pub state: Option<&'a RunState>,
+    pub epoch: u32,
+    pub leases: BTreeMap<StepId, Lease>,
+    /// For `fork`: the parent's fold at the fork point.
+    pub parent: Option<&'a RunState>,
+    /// Workers whose processes are provably gone.
+    pub gone: BTreeSet<Name>,
+    /// Concurrency keys under which a step of another run is running.
+    pub busy_keys: BTreeSet<Key>,
+    /// Store-wide keys whose holder has settled.
+    pub settled_keys: BTreeSet<Key>,
+}
+
+/// What a new run is.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewRun {
+    pub agent: Name,
+    pub budget: Option<Budget>,
+    pub deadline: Option<u64>,
+    pub id: RunId,
+    pub input: Payload,
+    pub key: Option<Key>,
+    pub labels: Labels,
+    pub mode: RunMode,
+    pub package: Package,
+    pub parent: Option<RunId>,
+    pub priority: i32,
+    pub role: Name,
+    pub session: Option<SessionId>,
+    pub state: Payload,
+}
+
+/// What a new step is.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewStep {
+    pub after: Vec<StepId>,
+    pub concurrency_key: Option<Key>,
+    pub id: StepId,
+    pub input: Option<Payload>,
+    pub kind: StepKind,
+    pub name: Name,
+    pub not_before: Option<u64>,
+    pub queue: Name,
+    pub retry: RetryPolicy,
+    pub timeout_ms: Option<u64>,
+}
+
+/// What one run sends to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Envelope {
+    pub body: EnvelopeBody,
+    pub from: StreamId,
+    pub id: EnvelopeId,
+    pub to: RunId,
+}
+
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum EnvelopeBody {
+    Message { content: Payload, correlation: Option<Key>, reply_to: Option<EnvelopeId> },
+    Signal { name: Name, payload: Payload },
+    Cancel {},
+    ChildEnded { reason: EndReason, result: Option<Payload>, returned: Amounts, status: EndStatus },
+}
+
+/// What can be asked of a run.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    Create {
+        run: Box<NewRun>,
+        steps: Vec<NewStep>,
+    },
+    /// `run` is the new run; the parent's fold at the fork point is in the view.
+    Fork {
+        run: RunId,
+        labels: Labels,
+        package: Package,
+        effects: ForkEffects,
+        reason: Option<Payload>,
+    },
+
+    Claim {
+        step: StepId,
+        worker: Name,
+        lease_ms: u64,
+        package: Package,
+        strict: bool,
+    },
+    Heartbeat {
+        claim: Claim,
+        lease_ms: u64,
+    },
+    Release {
+        claim: Claim,
+        reason: ReleaseReason,
+    },
+    /// Takes a step back whose lease has run out or whose owner is gone.
+    Recover {
+        step: StepId,
+    },
+
+    Patch {
+        claim: Claim,
+        patch: Payload,
+        expected_version: u64,
+        call: Option<CallId>,
+    },
+    Wait {
+        claim: Claim,
+        waits: Vec<Wait>,
+    },
+    /// The attempt failed: another is scheduled, or the step and its run fail.
+    Fail {
+        claim: Claim,
+        failure: Failure,
+        message: Option<Payload>,
+        ended_by: Vec<CallId>,
+    },
+    Complete {
+        claim: Claim,
+        result: Option<Payload>,
+        patch: Option<Payload>,
+    },
+    /// The worker has stopped because the run is to be cancelled.
+    ConfirmCancel {
+        claim: Claim,
+    },
+    /// The low-level door: notes, costs, artifacts, checkpoints and `x.*` only.
+    Append {
+        claim: Option<Claim>,
+        entries: Vec<Entry>,
+    },
+    AddStep {
+        claim: Option<Claim>,
+        step: Box<NewStep>,
+    },
+    Spawn {
+        claim: Claim,
+        child: RunId,
+        agent: Name,
+        input: Payload,
+        escrow: Amounts,
+        on_parent_end: OnParentEnd,
+    },
+    Send {
+        claim: Claim,
+        to: RunId,
+        content: Payload,
+        correlation: Option<Key>,
+        reply_to: Option<EnvelopeId>,
+    },
+
+    /// What the step waited for has come.
+    Wake {
+        step: StepId,
+        on: WaitOn,
+        subject: Option<Key>,
+    },
+    Signal {
+        name: Name,
+        payload: Payload,
+    },
+    Deliver {
+        envelope: Box<Envelope>,
+    },
+
+    Cancel {
+        reason: Option<Payload>,
+    },
+    /// At once, without asking the worker: killed, deadline, quota, shutdown.
+    End {
+        reason: EndReason,
+    },
+    Pause {
+        reason: Option<Payload>,
+    },
+    Unpause {
+        reason: Option<Payload>,
+    },
+    /// A person lets steps go on that waited on `restored`, `interrupted` or `budget`.
+    Resume {
+        package: Package,
+        reason: Option<Payload>,
+    },
+    /// Opens a failed run again.
+    RetryRun {
+        reason: Option<Payload>,
+    },
+    DecideDivergence {
+        step: StepId,
+        decision: DivergenceDecision,
+        unclaimed: Vec<CallId>,
+        reason: Option<Payload>,
+    },
+    DecidePackage {
+        step: StepId,
+        decision: PackageDecision,
+        package: Package,
+        reason: Option<Payload>,
+    },
+}
+
+/// One entry of the low-level door: the body with plain values where the kind has contents.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub body: Value,
+    pub kind: String,
+    pub privacy: Privacy,
+}
+
+/// What a decision changes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decided {
+    pub drafts: Vec<Draft>,
+    pub lease: Option<LeaseChange>,
+    pub envelopes: Vec<Envelope>,
+}
+
+impl Decided {
+    /// Nothing to write: it was so already.
+    pub(crate) fn nothing() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn of(drafts: Vec<Draft>) -> Self {
+        Self { drafts, ..Self::default() }
+    }
+
+    /// What opens the contents of the drafts.
+    pub fn openings(&self) -> Openings {
+        let sealed = self.drafts.iter().flat_map(|draft| &draft.sealed);
+        sealed.map(|sealed| (sealed.content.commit, sealed.opening.clone())).collect()
+    }
+}

@@ -1,0 +1,88 @@
+//! The fold of a step.
+
+use serde::{Deserialize, Serialize};
+
+use super::Illegal;
+use crate::content::Content;
+use crate::ids::StepId;
+use crate::records::{Fence, Key, Name, Record, RetryPolicy, StepCreated, StepKind, StepStatus, Wait};
+use crate::transitions::{StepEvent, step_after};
+
+/// A claimable unit of work.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub after: Vec<StepId>,
+    /// Grows with every failed try, for ever.
+    pub attempt: u32,
+    pub concurrency_key: Option<Key>,
+    /// Failed tries since it was created or its run was retried: what `max_attempts` bounds.
+    pub failed_tries: u32,
+    /// Of the newest claim; it holds while the step is running.
+    pub fence: Option<Fence>,
+    pub id: StepId,
+    pub input: Option<Content>,
+    pub kind: StepKind,
+    pub name: Name,
+    pub not_before: Option<u64>,
+    pub owner: Option<Name>,
+    /// Whether the newest claim has committed anything.
+    pub progressed: bool,
+    pub queue: Name,
+    pub result: Option<Content>,
+    pub retry: RetryPolicy,
+    pub status: StepStatus,
+    pub timeout_ms: Option<u64>,
+    pub waits: Vec<Wait>,
+}
+
+impl Step {
+    pub(super) fn new(id: StepId, created: &StepCreated) -> Self {
+        Self {
+            after: created.after.clone(),
+            attempt: 1,
+            concurrency_key: created.concurrency_key.clone(),
+            failed_tries: 0,
+            fence: None,
+            id,
+            input: created.input.clone(),
+            kind: created.kind,
+            name: created.name.clone(),
+            not_before: created.not_before,
+            owner: None,
+            progressed: false,
+            queue: created.queue.clone(),
+            result: None,
+            retry: created.retry.clone(),
+            status: StepStatus::Pending,
+            timeout_ms: created.timeout_ms,
+            waits: Vec::new(),
+        }
+    }
+
+    /// Moves on by the table.
+    pub(super) fn go(&mut self, event: StepEvent, record: &Record) -> Result<(), Illegal> {
+        match step_after(self.status, event) {
+            Some(status) => {
+                self.status = status;
+                Ok(())
+            }
+            None => Err(Illegal::new(record, "the step's status does not allow it")),
+        }
+    }
+
+    /// The fence, while it holds.
+    pub fn live_fence(&self) -> Option<Fence> {
+        self.fence.filter(|_| self.status == StepStatus::Running)
+    }
+
+    pub fn is_ended(&self) -> bool {
+        matches!(self.status, StepStatus::Completed | StepStatus::Failed | StepStatus::Cancelled)
+    }
+
+    /// A failed try: the next one has another number.
+    pub(super) fn count_try(&mut self) {
+        self.attempt += 1;
+        self.failed_tries += 1;
+    }
+}
