@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import time
 from typing import Any
 
@@ -107,3 +108,25 @@ def test_a_state_with_null_has_no_patch() -> None:
     with pytest.raises(StateError) as raised:
         p.merge_diff({}, {"note": None})
     assert raised.value.code == "state_null"
+
+
+def test_a_sealed_value_opens_with_its_salt_and_a_changed_one_does_not() -> None:
+    sealed = p.seal({"cents": 1999}, privacy="sensitive")
+    commit = str(sealed.content["commit"])
+    p.check_opening(commit, sealed.opening)
+    assert p.seal({"cents": 1999}).content["commit"] != commit, "every sealing has its own salt"
+    salt = bytes.fromhex(str(sealed.opening["salt"]))
+    expected = hashlib.sha256(b"holdfast/content/v1\n" + salt + b'{"cents":1999}').hexdigest()
+    assert commit == f"sha256:{expected}"
+    assert refusal(p.check_opening, commit, {**sealed.opening, "value": {"cents": 1}})[0] == "content_forged"
+    assert refusal(p.check_opening, commit, {"value": 1})[0] == "missing_field"
+    assert refusal(lambda: p.seal(1, privacy="hidden"))[0] == "unknown_token"
+
+
+def test_a_call_digest_is_keyed_by_the_runs_seed() -> None:
+    seed = bytes(range(32))
+    key = hmac.digest(seed, b"holdfast/call-key/v1\n", "sha256")
+    identity = b'{"arguments":{"order":"42"},"kind":"tool","name":"refund"}'
+    expected = hmac.new(key, b"holdfast/call/v1\n" + identity, "sha256").hexdigest()
+    assert p.call_digest(seed.hex(), "tool", "refund", {"order": "42"}) == f"hmac:{expected}"
+    assert refusal(p.call_digest, "00", "tool", "refund", {})[0] == "bad_value"

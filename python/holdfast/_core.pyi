@@ -23,6 +23,9 @@ __all__ = [
     "merge_patch",
     "merge_diff",
     "chain_verify",
+    "content_seal",
+    "content_check",
+    "call_digest",
     "Journal",
     "run_verify",
     "request_check",
@@ -52,6 +55,9 @@ def chain_verify(
 def run_verify(
     store: str, run: str, texts: list[bytes], openings: object, head: str | None = None, /
 ) -> tuple[int, str]: ...
+def content_seal(value: object, salt: bytes, privacy: str, /) -> tuple[dict[str, Json], dict[str, Json]]: ...
+def content_check(commit: str, opening: object, /) -> None: ...
+def call_digest(seed: str, kind: str, name: str, arguments: object, /) -> str: ...
 def request_check(request: object, /) -> bytes: ...
 
 @final

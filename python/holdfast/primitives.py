@@ -48,14 +48,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.contracts import HookClass, HookPoint
+    from holdfast.values import Json
 
 __all__ = [
     "Head",
     "HookRow",
+    "Sealed",
+    "call_digest",
     "check_body",
     "check_contract",
     "check_hook_spec",
     "check_id",
+    "check_opening",
     "check_record",
     "digest",
     "dumps",
@@ -65,6 +69,7 @@ __all__ = [
     "merge_diff",
     "merge_patch",
     "new_id",
+    "seal",
     "verify_chain",
 ]
 
@@ -128,6 +133,41 @@ def hook_matrix() -> dict[HookPoint, HookRow]:
         cast("HookPoint", point): HookRow(critical, frozenset(cast("list[HookClass]", classes)))
         for point, critical, classes in _core.hook_matrix()
     }
+
+
+class Sealed(NamedTuple):
+    """A value as a record holds it, and what is kept beside the record to open it."""
+
+    content: dict[str, Json]
+    opening: dict[str, Json]
+
+
+def seal(value: object, *, privacy: str = "internal", salt: bytes | None = None) -> Sealed:
+    """Commits to a value under a salt of 16 random bytes; without the salt, the commitment tells nothing.
+
+    >>> sealed = seal({"cents": 1999}, salt=bytes(16))
+    >>> sealed.content["bytes"], sealed.opening
+    (14, {'salt': '00000000000000000000000000000000', 'value': {'cents': 1999}})
+    """
+    return Sealed(*_core.content_seal(value, os.urandom(16) if salt is None else salt, privacy))
+
+
+def check_opening(commit: str, opening: object) -> None:
+    """Checks that an opening (``{"salt": .., "value": ..}``) is what was committed to.
+
+    Raises:
+        RecordError: ``content_forged`` if it is not.
+    """
+    _core.content_check(commit, opening)
+
+
+def call_digest(seed: str, kind: str, name: str, arguments: object) -> str:
+    """The identity of a call under a run's seed (64 hex digits): ``hmac:<hex>``.
+
+    >>> call_digest("00" * 32, "tool", "refund", {"order": "42"})[:15]
+    'hmac:6050b33ae2'
+    """
+    return _core.call_digest(seed, kind, name, arguments)
 
 
 def verify_chain(store: str, stream: str, records: Iterable[bytes], *, head: str | None = None) -> Head:

@@ -4,6 +4,7 @@
 
 use holdfast_core::canonical::CanonicalError;
 use holdfast_core::chain::ChainError;
+use holdfast_core::content::ContentError;
 use holdfast_core::contracts::hook::HookSpecError;
 use holdfast_core::error::{Code, Coded};
 use holdfast_core::ids::IdError;
@@ -45,6 +46,10 @@ impl Raise for ReadError {
     fn fields(&self, fields: &Bound<'_, PyDict>) -> PyResult<()> {
         fields.set_item("path", self.path())
     }
+}
+
+impl Raise for ContentError {
+    const CLASS: &'static str = "RecordError";
 }
 
 impl Raise for IdError {

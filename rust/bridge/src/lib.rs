@@ -2,6 +2,7 @@
 //! mapped, the GIL released; nothing is decided here. Nothing in this module is a public API.
 
 mod canonical;
+mod content;
 mod enter;
 mod error;
 mod journal;
@@ -16,5 +17,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     error::register(m)?;
     canonical::register(m)?;
     records::register(m)?;
+    content::register(m)?;
     journal::register(m)
 }
