@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import enum
+import gc
 import hashlib
 import json
 import math
@@ -295,3 +296,45 @@ class TestRoundTrips:
 
     def test_the_examples_in_the_documentation_hold(self) -> None:
         assert doctest.testmod(canonical) == (0, 4)
+
+
+JUNK: list[str] = []
+
+
+class Clearing:
+    """Garbage in a cycle; its finalizer empties the value that is being encoded, and encodes itself."""
+
+    def __init__(self, target: dict[str, object]) -> None:
+        self.target = target
+        self.itself = self
+
+    def __del__(self) -> None:
+        self.target.clear()
+        JUNK.extend(f"{n:047d}" for n in range(5000))  # where the key was, if it was freed
+        canonical.dumps({"from": "a finalizer"})
+
+
+def path_of_surrogate(key: list[str]) -> str | None:
+    """Where a lone surrogate is said to stand, with garbage waiting for the next collection."""
+    value: dict[str, object] = {"".join(key): ["\ud800"]}
+    gc.disable()
+    Clearing(value)
+    gc.enable()
+    try:
+        canonical.dumps(value)
+    except CanonicalError as refused:
+        return refused.path
+    return None
+
+
+def test_finalizers_do_not_run_in_the_middle_of_a_walk() -> None:
+    was = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(1, 1, 1)
+    try:
+        keys = [["key_", f"{n:03d}", "q" * 40] for n in range(20)]
+        assert [path_of_surrogate(key) for key in keys] == [f"$.{''.join(key)}[0]" for key in keys]
+    finally:
+        gc.set_threshold(*was)
+        gc.collect()
+    assert gc.isenabled(), "the collector is on again"

@@ -77,6 +77,7 @@ fn the_fold_refuses_what_no_decision_would_have_written() {
     assert_eq!(refused(&|draft| draft.fence = Some(Fence(1, 7))), "its fence does not hold");
     assert_eq!(refused(&|draft| draft.fence = Some(Fence(0, 1))), "its fence does not hold");
     assert_eq!(refused(&|draft| draft.step = None), "it belongs to no step");
+    assert_eq!(refused(&|draft| draft.fence = None), "a worker's record has a fence");
     assert_eq!(refused(&|draft| draft.body = StepWoken { on: WaitOn::Timer, subject: None }.into()), STATUS);
     assert_eq!(
         refused(&|draft| draft.body = RunUnpaused { reason: None }.into()),
@@ -87,6 +88,104 @@ fn the_fold_refuses_what_no_decision_would_have_written() {
     let mut ended = world.clone();
     ended.ask(worker("w1"), complete(claim)).unwrap();
     assert_eq!(forged(&ended, |_| {}).expect_err("illegal").why, "only evidence may follow the end");
+}
+
+#[test]
+fn a_write_is_dispatched_again_only_under_its_key_and_only_if_the_key_protects() {
+    let send = |ttl, again_key: &str, dispatch: u32| {
+        let (mut world, claim) = World::claimed();
+        world.open_call(claim, 1, &write_call("0", "refund", &json!({})), json!({}));
+        let permit = |world: &mut World, key_text: &str, ttl, dispatch| {
+            let mut draft = Draft::new(world.permit(1, key_text, ttl), worker("w1"));
+            (draft.step, draft.fence, draft.call) = (Some(claim.step), Some(claim.fence), Some(call_id(1)));
+            draft.dispatch = Some(dispatch);
+            world.journal.write(vec![draft], &world.now).map(|_| ())
+        };
+        permit(&mut world, "hf_1", ttl, 1).unwrap();
+        assert!(permit(&mut world, "hf_1", ttl, 2).is_err(), "it is still on its way");
+        world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None }).unwrap();
+        permit(&mut world, again_key, Some(1000), dispatch).is_ok()
+    };
+    assert!(send(Some(1000), "hf_1", 2));
+    assert!(!send(Some(1000), "hf_2", 2), "under another key it would be another refund");
+    assert!(!send(Some(1000), "hf_1", 1), "a dispatch has its own number");
+    assert!(!send(None, "hf_1", 2), "nobody promised that the key protects");
+}
+
+#[test]
+fn what_is_said_about_an_effect_is_said_about_its_newest_dispatch() {
+    let settled = |status| EffectSettled {
+        elapsed_ms: 1,
+        external_id: None,
+        failure: None,
+        output_error: None,
+        result: None,
+        status,
+        usage: None,
+    };
+    let twice = || {
+        let (mut world, claim) = World::claimed();
+        world.open_call(claim, 1, &write_call("0", "refund", &json!({})), json!({}));
+        world.start_call(claim, 1);
+        world.settle_call(claim, 1, EffectStatus::NoEffect);
+        world.start_call(claim, 1);
+        (world, claim)
+    };
+    let say = |dispatch, body: Body| {
+        let (mut world, claim) = twice();
+        let mut draft = Draft::new(body, worker("w1"));
+        (draft.step, draft.fence, draft.call) = (Some(claim.step), Some(claim.fence), Some(call_id(1)));
+        draft.dispatch = Some(dispatch);
+        world.journal.write(vec![draft], &world.now).is_ok()
+    };
+    let doubted = || Body::from(EffectDoubted { cause: DoubtCause::Raised, failure: None });
+    let late = || {
+        let status = EffectStatus::NoEffect;
+        Body::from(EffectLate { external_id: None, failure: None, result: None, status })
+    };
+    assert!(say(2, doubted()) && !say(1, doubted()));
+    assert!(say(2, late()) && !say(1, late()));
+    assert!(
+        say(2, settled(EffectStatus::Succeeded).into()) && !say(1, settled(EffectStatus::Succeeded).into())
+    );
+    assert!(!say(2, settled(EffectStatus::TimedOut).into()), "a write that timed out is in doubt");
+    let resolved = |resolution| EffectResolved {
+        external_id: None,
+        forced: false,
+        reason: None,
+        resolution,
+        result: None,
+        source: ResolvedBy::LateReport,
+    };
+    let (mut world, claim) = twice();
+    world.say(claim, 1, doubted()).unwrap();
+    assert!(world.say(claim, 1, resolved(Resolution::Late)).is_err(), "there is no late report");
+    world.say(claim, 1, late()).unwrap();
+    world.say(claim, 1, resolved(Resolution::Late)).unwrap();
+    assert_eq!(world.run().calls[&call_id(1)].outcome, Some(Outcome::NoEffect));
+}
+
+#[test]
+fn a_resolution_after_the_end_counts_when_the_run_is_retried() {
+    let mut world = World::with_steps(&[(1, &[]), (2, &[])]);
+    let (one, two) = (world.claim(1, "w1").unwrap(), world.claim(2, "w2").unwrap());
+    world.open_call(two, 1, &write_call("0", "refund", &json!({})), json!({}));
+    world.start_call(two, 1);
+    world.ask(worker("w1"), fail(one, false)).unwrap();
+    let resolved = EffectResolved {
+        external_id: None,
+        forced: false,
+        reason: None,
+        resolution: Resolution::Happened,
+        result: None,
+        source: ResolvedBy::Operator,
+    };
+    let mut draft = Draft::new(resolved, dana());
+    (draft.step, draft.call, draft.dispatch) = (Some(step_id(2)), Some(call_id(1)), Some(1));
+    world.journal.write(vec![draft], &world.now).unwrap();
+    assert_eq!(world.run().status(), RunStatus::Failed);
+    world.ask(dana(), Command::RetryRun { reason: None }).unwrap();
+    assert_eq!(world.run().calls[&call_id(1)].outcome, Some(Outcome::Succeeded));
 }
 
 const STATUS: &str = "the step's status does not allow it";

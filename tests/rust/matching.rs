@@ -304,3 +304,102 @@ fn what_was_recorded_after_a_cancelled_await_waits_until_it_is_cancelled_again()
         "a scheduled retry voids the mark"
     );
 }
+
+#[test]
+fn in_a_fork_what_is_inherited_comes_before_what_is_new() {
+    let (mut world, _) = recorded(&[refund("0", 1), refund("0", 1), refund("0", 2)]);
+    let signal = || Command::Signal { name: name("go"), payload: value(json!(1)) };
+    world.ask(dana(), signal()).unwrap();
+    let at = world.run().head.seq;
+    let fork = Command::Fork {
+        run: run_id(2),
+        labels: std::collections::BTreeMap::new(),
+        package: package("1"),
+        effects: ForkEffects::Serve,
+        reason: None,
+    };
+    let mut forked = World { journal: world.journal.fork_at(at).unwrap(), ..world };
+    forked.ask(dana(), fork).unwrap();
+    let claim = forked.claim(1, "w2").unwrap();
+    forked.open_call(claim, 4, &refund("0", 4), json!({}));
+    forked.start_call(claim, 4);
+    forked.settle_call(claim, 4, EffectStatus::Succeeded);
+    forked.ask(dana(), signal()).unwrap();
+
+    let mut matcher = matcher(&forked);
+    assert_eq!(matcher.ask(&refund("0", 1), false), served(1));
+    assert_eq!(matcher.ask(&refund("0", 1), false), served(2));
+    let mut delivery = Delivery::new(forked.run(), step_id(1));
+    let order: Vec<_> =
+        (0..4).filter_map(|_| delivery.next(&awaited(&[1, 2, 3, 4]), &[], Calm::Quiet)).collect();
+    assert_eq!(order, [1, 2, 3, 4].map(call_id));
+    let mail: Vec<u64> = forked.run().signals.iter().map(|mail| mail.position).collect();
+    assert!(mail.is_sorted() && mail[0] < mail[1], "two signals, two positions: {mail:?}");
+}
+
+#[test]
+fn a_key_asked_for_again_while_its_call_is_under_way_is_the_same_call() {
+    let keyed = |lane, order| Asked { key: Some(key("order-1")), ..refund(lane, order) };
+    let (mut world, claim) = recorded(&[]);
+    let mut live = matcher(&world);
+    assert_eq!(live.ask(&keyed("0.1", 1), false), Match::New);
+    world.open_call(claim, 1, &keyed("0.1", 1), json!({}));
+    live.opened(world.run().calls[&call_id(1)].clone());
+    assert_eq!(live.ask(&keyed("0.2", 1), false), Match::Busy(call_id(1)));
+    assert_eq!(live.ask(&keyed("0.2", 2), false), Match::Conflict(call_id(1)));
+    assert_eq!(live.end(), None);
+    assert_eq!(
+        matcher(&world).ask(&keyed("0.1", 1), false),
+        Match::Recorded(call_id(1), Then::GoOn),
+        "after a crash"
+    );
+}
+
+#[test]
+fn another_name_at_the_same_place_is_a_divergence() {
+    let signal = |wanted| Asked { name: name(wanted), ..at_place("0", CallKind::Signal) };
+    let (world, _) = recorded(&[signal("approve")]);
+    assert!(matches!(matcher(&world).ask(&signal("reject"), false), Match::Diverged(_)));
+    assert_eq!(matcher(&world).ask(&signal("approve"), false), served(1));
+}
+
+#[test]
+fn an_outcome_that_nobody_awaits_any_more_holds_up_nobody() {
+    let (mut world, claim) = recorded(&[refund("0", 1), search("0"), refund("0", 3)]);
+    world.say(claim, 1, CallCancelled { elapsed_ms: 40 }).unwrap();
+    let mut delivery = Delivery::new(world.run(), step_id(1));
+    delivery.lift(call_id(1));
+    assert_eq!(delivery.next(&awaited(&[2]), &[], Calm::Quiet), Some(call_id(2)), "its await was cancelled");
+    assert_eq!(
+        delivery.next(&awaited(&[1]), &[], Calm::Quiet),
+        Some(call_id(1)),
+        "awaited after all, it is there"
+    );
+
+    let mut delivery = Delivery::new(world.run(), step_id(1));
+    delivery.lift(call_id(1));
+    assert_eq!(
+        delivery.next(&awaited(&[3]), &[], Calm::Still),
+        Some(call_id(3)),
+        "the read is no longer made"
+    );
+    assert_eq!(
+        delivery.next(&awaited(&[]), &[call_id(9)], Calm::Quiet),
+        Some(call_id(9)),
+        "one grace was enough"
+    );
+}
+
+#[test]
+fn a_call_that_runs_again_keeps_the_place_of_its_first_outcome() {
+    let (mut world, claim) = World::claimed();
+    for (n, status) in [(1, EffectStatus::NoEffect), (2, EffectStatus::Succeeded)] {
+        world.open_call(claim, n, &refund("0", n.into()), json!({}));
+        world.start_call(claim, n);
+        world.settle_call(claim, n, status);
+    }
+    let mut delivery = Delivery::new(world.run(), step_id(1));
+    assert_eq!(delivery.next(&awaited(&[1, 2]), &[], Calm::Quiet), None, "the first is on its way once more");
+    assert_eq!(delivery.next(&awaited(&[1, 2]), &[call_id(1)], Calm::Quiet), Some(call_id(1)));
+    assert_eq!(delivery.next(&awaited(&[2]), &[], Calm::Quiet), Some(call_id(2)));
+}

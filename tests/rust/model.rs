@@ -178,7 +178,7 @@ fn outside(world: &World, made: &Move) -> Option<(Actor, Command)> {
         Move::Recover { step } => (system(), Command::Recover { step: step_id(*step) }),
         Move::AddStep { step, after } => {
             let after: &[u8] = if *after == 0 { &[] } else { std::slice::from_ref(after) };
-            (dana(), Command::AddStep { claim: None, step: Box::new(new_step(*step, after)) })
+            (dana(), Command::AddStep { call: None, claim: None, step: Box::new(new_step(*step, after)) })
         }
         Move::Wake { step, on } => {
             let wait = waits(*on, world);

@@ -56,8 +56,9 @@ fn a_worker_that_lost_its_step_can_do_nothing_at_all() {
         complete(stale),
         Command::ConfirmCancel { claim: stale },
         Command::Append { claim: Some(stale), entries: vec![] },
-        Command::AddStep { claim: Some(stale), step },
+        Command::AddStep { call: None, claim: Some(stale), step },
         Command::Spawn {
+            call: None,
             claim: stale,
             child: run_id(9),
             agent: name("child"),
@@ -66,6 +67,7 @@ fn a_worker_that_lost_its_step_can_do_nothing_at_all() {
             on_parent_end: OnParentEnd::End,
         },
         Command::Send {
+            call: None,
             claim: stale,
             to: run_id(9),
             content: value(json!(1)),
@@ -261,6 +263,7 @@ fn ending_at_once_fences_the_worker_and_tells_parent_and_children() {
     let claim = world.claim(1, "w1").unwrap();
     for (n, on_parent_end) in [(5, OnParentEnd::End), (6, OnParentEnd::HandOn)] {
         let spawn = Command::Spawn {
+            call: None,
             claim,
             child: run_id(n),
             agent: name("c"),
@@ -320,9 +323,10 @@ fn after_the_end_only_evidence_is_taken() {
         Command::Signal { name: name("go"), payload: value(json!(1)) },
         Command::Pause { reason: None },
         claim_as(1, "w1", "1", false),
-        Command::AddStep { claim: None, step: Box::new(new_step(4, &[])) },
+        Command::AddStep { call: None, claim: None, step: Box::new(new_step(4, &[])) },
     ] {
-        assert_eq!(world.refused(worker("w1"), command), "run_ended");
+        let by = if matches!(command, Command::Claim { .. }) { worker("w1") } else { dana() };
+        assert_eq!(world.refused(by, command), "run_ended");
     }
 }
 
@@ -422,13 +426,22 @@ fn bad_commands_on_a_new_run_are_refused() {
         "limit_exceeded"
     );
     assert_eq!(
-        world.wrote(worker("w1"), Command::AddStep { claim: Some(claim), step: Box::new(new_step(2, &[1])) }),
+        world.wrote(
+            worker("w1"),
+            Command::AddStep { call: None, claim: Some(claim), step: Box::new(new_step(2, &[1])) }
+        ),
         ["step.created"]
     );
-    let again = Command::AddStep { claim: Some(claim), step: Box::new(new_step(2, &[])) };
+    let again = Command::AddStep { call: None, claim: Some(claim), step: Box::new(new_step(2, &[])) };
     assert_eq!(world.refused(worker("w1"), again), "bad_step");
-    let sent =
-        Command::Send { claim, to: run_id(2), content: value(json!(1)), correlation: None, reply_to: None };
+    let sent = Command::Send {
+        call: None,
+        claim,
+        to: run_id(2),
+        content: value(json!(1)),
+        correlation: None,
+        reply_to: None,
+    };
     assert_eq!(world.ask(worker("w1"), sent).unwrap().envelopes.len(), 1);
 }
 
@@ -460,4 +473,115 @@ fn a_fork_goes_on_from_the_parents_prefix_and_takes_no_rights_along() {
     let end = world.run().head.seq;
     let mut late = World { journal: world.journal.fork_at(end).unwrap(), ..world.clone() };
     assert_eq!(late.refused(dana(), fork(run_id(3))), "bad_fork_point");
+}
+
+#[test]
+fn what_its_own_frame_does_settles_the_call_that_asked_for_it() {
+    let (mut world, claim) = World::claimed();
+    let asked = |kind| Asked { kind, effect: EffectClass::Internal, ..read_call("0", "x") };
+    for (n, kind) in
+        [(1, CallKind::Message), (2, CallKind::Child), (3, CallKind::Step), (4, CallKind::Commit)]
+    {
+        world.open_call(claim, n, &asked(kind), json!(n));
+    }
+    let send = |call| Command::Send {
+        call: Some(call_id(call)),
+        claim,
+        to: run_id(9),
+        content: value(json!(1)),
+        correlation: None,
+        reply_to: None,
+    };
+    assert_eq!(world.refused(worker("w1"), send(2)), "no_such_call", "of another kind");
+    world.ask(worker("w1"), send(1)).unwrap();
+    assert_eq!(world.refused(worker("w1"), send(1)), "no_such_call", "it was sent already");
+    let spawn = Command::Spawn {
+        call: Some(call_id(2)),
+        claim,
+        child: run_id(9),
+        agent: name("child"),
+        input: value(json!(1)),
+        escrow: Amounts::default(),
+        on_parent_end: OnParentEnd::End,
+    };
+    world.ask(worker("w1"), spawn).unwrap();
+    let step = Box::new(new_step(2, &[]));
+    world.ask(worker("w1"), Command::AddStep { call: Some(call_id(3)), claim: Some(claim), step }).unwrap();
+    for n in [1, 2, 3] {
+        assert_eq!(world.run().calls[&call_id(n)].outcome, Some(Outcome::Succeeded), "{n}");
+    }
+    assert_eq!(world.run().children[&run_id(9)].call, Some(call_id(2)));
+    let commit = |call| Command::Patch {
+        claim,
+        patch: value(json!({})),
+        expected_version: 0,
+        call: Some(call_id(call)),
+    };
+    assert_eq!(world.refused(worker("w1"), commit(1)), "no_such_call");
+    world.ask(worker("w1"), commit(4)).unwrap();
+}
+
+#[test]
+fn a_step_that_dies_in_the_same_read_each_time_ends_as_failed() {
+    let mut world = World::one_step();
+    let claim = world.claim(1, "w1").unwrap();
+    world.open_call(claim, 1, &read_call("0", "search"), json!({}));
+    world.start_call(claim, 1);
+    world.tick(30_000);
+    world.ask(system(), Command::Recover { step: step_id(1) }).unwrap();
+    for _ in 0..3 {
+        let claim = world.claim(1, "w1").unwrap();
+        world.start_call(claim, 1);
+        world.tick(30_000);
+        world.ask(system(), Command::Recover { step: step_id(1) }).unwrap();
+    }
+    assert_eq!(world.run().status(), RunStatus::Failed);
+}
+
+#[test]
+fn a_retried_run_reads_again_what_failed_it_and_a_retried_child_reports_again() {
+    let (mut world, claim) = World::claimed();
+    world.open_call(claim, 1, &read_call("0", "search"), json!({}));
+    world.start_call(claim, 1);
+    world.settle_call(claim, 1, EffectStatus::Failed);
+    let failed = Command::Fail { claim, failure: failure(false), message: None, ended_by: vec![call_id(1)] };
+    world.ask(worker("w1"), failed).unwrap();
+    world.ask(dana(), Command::RetryRun { reason: None }).unwrap();
+    assert!(world.run().calls[&call_id(1)].rerun);
+}
+
+#[test]
+fn a_child_gets_no_more_than_its_parent_has_left() {
+    let mut world = World::empty();
+    let budget = Budget {
+        children: None,
+        concurrency: None,
+        mailbox: None,
+        memory_bytes: None,
+        on_exceeded: OnExceeded::Refuse,
+        tokens: None,
+        tool_calls: None,
+        usd_micros: Some(100),
+        wall_ms: None,
+    };
+    let run = Box::new(NewRun { budget: Some(budget), parent: Some(run_id(8)), ..new_run(1) });
+    world.ask(dana(), Command::Create { run, steps: vec![new_step(1, &[])] }).unwrap();
+    let claim = world.claim(1, "w1").unwrap();
+    let spawn = |n, usd| Command::Spawn {
+        call: None,
+        claim,
+        child: run_id(n),
+        agent: name("child"),
+        input: value(json!(1)),
+        escrow: Amounts { usd_micros: Some(usd), ..Amounts::default() },
+        on_parent_end: OnParentEnd::HandOn,
+    };
+    assert_eq!(world.refused(worker("w1"), spawn(5, 101)), "budget_exceeded");
+    world.ask(worker("w1"), spawn(5, 60)).unwrap();
+    assert_eq!(world.refused(worker("w1"), spawn(6, 41)), "budget_exceeded");
+    let frame = world.ask(worker("w1"), complete(claim)).unwrap();
+    let EnvelopeBody::ChildEnded { returned, .. } = &frame.envelopes[0].body else {
+        panic!("the parent is told")
+    };
+    assert_eq!(returned.usd_micros, Some(40), "what a grandchild holds is not left over");
 }

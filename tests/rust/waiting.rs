@@ -41,6 +41,7 @@ fn a_wait_frees_the_step_and_only_its_answer_wakes_it() {
 fn every_kind_of_wait_has_an_answer_that_wakes_it() {
     let child = run_id(9).to_string();
     let spawn = |claim| Command::Spawn {
+        call: None,
         claim,
         child: run_id(9),
         agent: name("c"),
@@ -53,6 +54,7 @@ fn every_kind_of_wait_has_an_answer_that_wakes_it() {
         Command::Deliver { envelope: Box::new(Envelope { body, from: run_id(9).into(), id, to: run_id(1) }) }
     };
     let ended = EnvelopeBody::ChildEnded {
+        failure: None,
         reason: EndReason::Normal,
         result: Some(value(json!(2))),
         returned: Amounts { usd_micros: Some(40), ..Amounts::default() },
@@ -253,4 +255,81 @@ fn a_divergence_waits_for_a_person_who_retries_accepts_or_forks() {
     let wrote = world.wrote(dana(), decide(DivergenceDecision::Accept, &[1]));
     assert_eq!(wrote, ["replay.decided", "call.abandoned", "step.woken"]);
     assert_eq!(world.refused(dana(), decide(DivergenceDecision::Retry, &[])), "not_waiting");
+}
+
+#[test]
+fn a_wait_names_what_can_end_it_and_gives_up_when_it_says_so() {
+    let (mut world, claim) = World::claimed();
+    for bad in [WaitOn::Timer, WaitOn::Signal, WaitOn::Child, WaitOn::Approval, WaitOn::Key, WaitOn::Doubt] {
+        let waits = wait(claim, vec![wait_for(bad, None, None)]);
+        assert_eq!(world.refused(worker("w1"), waits), "bad_wait", "{bad}");
+    }
+    assert_eq!(
+        world.refused(worker("w1"), wait(claim, vec![wait_for(WaitOn::Paused, None, None)])),
+        "wait_over",
+        "the run is not paused, so nothing would end the wait"
+    );
+    let (soon, later) = (world.now.wall_ms + 10, world.now.wall_ms + 1000);
+    let mut waits = vec![wait_for(WaitOn::Signal, Some("go"), Some(soon))];
+    waits.push(wait_for(WaitOn::Timer, None, Some(later)));
+    waits.push(wait_for(WaitOn::Timer, None, Some(soon)));
+    world.ask(worker("w1"), wait(claim, waits)).unwrap();
+    let wake = |on, subject: Option<&str>| Command::Wake { step: step_id(1), on, subject: subject.map(key) };
+    assert_eq!(world.refused(system(), wake(WaitOn::Timer, None)), "not_answered");
+    world.tick(10);
+    let mut gave_up = world.clone();
+    assert_eq!(gave_up.wrote(system(), wake(WaitOn::Signal, Some("go"))), ["step.woken"]);
+    assert_eq!(world.wrote(system(), wake(WaitOn::Timer, None)), ["step.woken"], "the second timer is due");
+}
+
+#[test]
+fn every_step_that_waits_for_a_child_wakes_and_the_child_may_end_once_more_after_a_failure() {
+    let mut world = World::with_steps(&[(1, &[]), (2, &[])]);
+    let (one, two) = (world.claim(1, "w1").unwrap(), world.claim(2, "w2").unwrap());
+    let spawn = Command::Spawn {
+        call: None,
+        claim: one,
+        child: run_id(9),
+        agent: name("c"),
+        input: value(json!(1)),
+        escrow: Amounts::default(),
+        on_parent_end: OnParentEnd::End,
+    };
+    world.ask(worker("w1"), spawn).unwrap();
+    let child = run_id(9).to_string();
+    for (claim, by) in [(one, "w1"), (two, "w2")] {
+        world.ask(worker(by), wait(claim, vec![wait_for(WaitOn::Child, Some(&child), None)])).unwrap();
+    }
+    let ended = |n: u8, status| {
+        let returned = Amounts::default();
+        let body = EnvelopeBody::ChildEnded {
+            failure: None,
+            reason: EndReason::Fault,
+            result: None,
+            returned,
+            status,
+        };
+        let id = EnvelopeId::new(1, [n; 10]);
+        Command::Deliver { envelope: Box::new(Envelope { body, from: run_id(9).into(), id, to: run_id(1) }) }
+    };
+    let wrote = world.wrote(system(), ended(1, EndStatus::Failed));
+    assert_eq!(wrote, ["envelope.received", "child.ended", "step.woken", "step.woken"]);
+    world.ask(system(), ended(2, EndStatus::Completed)).unwrap();
+    assert_eq!(world.refused(system(), ended(3, EndStatus::Completed)), "no_such_child");
+}
+
+#[test]
+fn a_write_in_doubt_is_not_abandoned_by_accepting_a_divergence() {
+    let (mut world, claim) = World::claimed();
+    world.open_call(claim, 1, &write_call("0", "refund", &json!({})), json!({}));
+    world.start_call(claim, 1);
+    world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None }).unwrap();
+    world.ask(worker("w1"), wait(claim, vec![wait_for(WaitOn::Divergence, None, None)])).unwrap();
+    let accept = Command::DecideDivergence {
+        step: step_id(1),
+        decision: DivergenceDecision::Accept,
+        unclaimed: vec![call_id(1)],
+        reason: None,
+    };
+    assert_eq!(world.refused(dana(), accept), "open_write");
 }

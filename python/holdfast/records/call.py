@@ -4,8 +4,21 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from holdfast.records.base import U64, CallId, Content, Fact, Flag, GrantId, Hmac256, Key, Name, Sha256, Text
-from holdfast.records.common import Amounts, EffectClass, Failure, Risk
+from holdfast.records.base import (
+    U64,
+    CallId,
+    CapabilityId,
+    Content,
+    Fact,
+    Flag,
+    GrantId,
+    Hmac256,
+    Key,
+    Name,
+    Sha256,
+    Text,
+)
+from holdfast.records.common import Amounts, EffectClass, Failure, Risk, SandboxTier
 
 CallKind: TypeAlias = Literal[
     "tool",
@@ -50,9 +63,13 @@ class CallOpened(Fact):
 
     arguments: Content
     call_digest: Hmac256
+    capability: CapabilityId | None = None
+    """The one that it uses."""
     effect: EffectClass
     key: Key | None = None
     key_scope: KeyScope | None = None
+    key_ttl_ms: U64 | None = None
+    """How long a key of the whole store is kept."""
     kind: CallKind
     name: Name
     risk: Risk
@@ -75,13 +92,23 @@ class CallAbandoned(Fact):
 class EffectStarted(Fact):
     """`effect.started`: the permit. No write leaves before this record is behind a barrier."""
 
+    arguments: Content
+    """What is passed to the tool, after hooks and edits."""
+    boot_id: Key
+    """`start_by` counts on the clock of this boot."""
     grant: GrantId | None = None
     key: Key
     """Stable over dispatches of one call; no content in it."""
     key_ttl_ms: U64 | None = None
     """How long the key protects against a repeat, counted from the first start."""
+    policy: Sha256 | None = None
+    """The policy that allowed it."""
+    sandbox: SandboxTier
+    schema_: Sha256 | None = Field(default=None, alias="schema")
     start_by: U64
+    """Later than this on the boot clock, the body does not start: `no_effect`."""
     timeout_ms: U64
+    version: Name | None = None
 
 
 class EffectSettled(Fact):

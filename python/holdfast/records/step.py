@@ -104,6 +104,8 @@ class StepCompleted(Fact):
 class StepFailed(Fact):
     """`step.failed`: for good."""
 
+    ended_by: list[CallId]
+    """As in `step.retry_scheduled`."""
     failure: Failure
 
 

@@ -4,10 +4,11 @@
 //!
 //! Safety argument, for the whole file:
 //! - The GIL is held from entry to exit (`with_written` takes a `Bound`), and nothing called here
-//!   runs Python code: the types are exact, so no `__eq__`, `__hash__` or `__len__` of a user runs,
-//!   and no object is created or dropped except an exception on the way out. So containers do not
-//!   change while they are walked, and every borrowed pointer is kept alive by the container that
-//!   gave it, up to the caller's own reference to the root.
+//!   runs Python code: the types are exact, so no `__eq__`, `__hash__` or `__len__` of a user runs, and
+//!   the collector, which runs users' finalizers, is off during the walk ([`NoCollection`]): a string with
+//!   a lone surrogate makes Python create an exception, and any creation may start it. So containers do
+//!   not change while they are walked, and every borrowed pointer is kept alive by the container that
+//!   gave it, up to the caller's own reference to the root. Errors are raised after the walk has ended.
 //! - UTF-8 pointers live in their string object, which is alive as above.
 //! - Recursion is bounded: the writer refuses a 65th level.
 #![allow(unsafe_code)]
@@ -54,15 +55,41 @@ pub(crate) fn with_written<T>(
     domain: Option<&str>,
     done: impl FnOnce(&Writer) -> T,
 ) -> PyResult<T> {
-    WALKER.with_borrow_mut(|walker| {
+    let walked = WALKER.with_borrow_mut(|walker| {
         walker.writer.reset(domain);
         walker.members.clear();
         walker.members.shrink_to(4096);
-        match walker.value(value.as_ptr()) {
+        let written = {
+            let _off = NoCollection::begin();
+            walker.value(value.as_ptr())
+        };
+        match written {
             Ok(()) => Ok(done(&walker.writer)),
-            Err(refusal) => Err(CanonicalError { refusal, path: walker.path() }.raise(value.py())),
+            Err(refusal) => Err(CanonicalError { refusal, path: walker.path() }),
         }
-    })
+    });
+    walked.map_err(|error| error.raise(value.py()))
+}
+
+/// Keeps Python's collector off while it lives, if it was on.
+struct NoCollection {
+    was_on: bool,
+}
+
+impl NoCollection {
+    fn begin() -> Self {
+        // SAFETY: the GIL is held by the caller.
+        Self { was_on: unsafe { ffi::PyGC_Disable() } != 0 }
+    }
+}
+
+impl Drop for NoCollection {
+    fn drop(&mut self) {
+        if self.was_on {
+            // SAFETY: the GIL is still held: the guard does not outlive the walk.
+            unsafe { ffi::PyGC_Enable() };
+        }
+    }
 }
 
 /// The qualified name of a value's type.

@@ -106,6 +106,8 @@ codes! {
     Misaddressed = "misaddressed", "Deliver the envelope to the run that it names.";
     NoSuchChild = "no_such_child", "Only a running child of this run can end.";
     ChildExists = "child_exists", "Give the child a new run id.";
+    BudgetExceeded = "budget_exceeded", "Give the child less, or the run a larger budget.";
+    BadWait = "bad_wait", "Name what the step waits for: a subject, a call, or for a timer when it fires.";
     NotAPerson = "not_a_person", "Let a person decide this.";
     NotAWorker = "not_a_worker", "Claim steps as a worker.";
     DeadlineNotDue = "deadline_not_due", "Wait for the deadline, or cancel the run.";

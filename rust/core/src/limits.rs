@@ -24,7 +24,7 @@ pub const KEY_CHARS_MAX: usize = 512;
 pub const LABELS_MAX: usize = 64;
 
 /// Steps of one run.
-pub const STEPS_MAX: usize = 10_000;
+pub const STEPS_MAX: usize = 1_000;
 /// Children of one run.
 pub const CHILDREN_MAX: usize = 10_000;
 /// Forks of forks.

@@ -71,6 +71,14 @@ mutants! {
     EndUnclaimed,
     /// A write that was sent off is sent off again.
     RepeatStartedWrite,
+    /// A child gets more than its parent has.
+    EscrowUnchecked,
+    /// A frame settles a call of any step and kind.
+    SettleAnyCall,
+    /// A write in doubt is sent off again although no key protects it.
+    RepeatDoubtedWrite,
+    /// A report about an older dispatch counts for the newest.
+    AnyDispatch,
     /// Outcomes are delivered in any order.
     AnyOrder,
 }

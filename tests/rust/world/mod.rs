@@ -212,6 +212,7 @@ impl World {
         let mut draft = Draft::new(body, worker("w1"));
         draft.attempt = Some(self.run().steps[&claim.step].attempt);
         (draft.step, draft.fence, draft.call) = (Some(claim.step), Some(claim.fence), Some(call_id(call)));
+        draft.dispatch = self.run().calls.get(&call_id(call)).map(|call| call.dispatch).filter(|n| *n > 0);
         draft
     }
 
@@ -221,9 +222,11 @@ impl World {
         let body = CallOpened {
             arguments: sealed.content.clone(),
             call_digest: asked.digest,
+            capability: None,
             effect: asked.effect,
             key: asked.key.clone(),
             key_scope: None,
+            key_ttl_ms: None,
             kind: asked.kind,
             name: asked.name.clone(),
             risk: Risk::Low,
@@ -236,15 +239,26 @@ impl World {
         self.journal.write(vec![draft], &self.now).unwrap();
     }
 
-    pub fn start_call(&mut self, claim: Claim, call: u8) {
-        let dispatch = self.run().calls[&call_id(call)].dispatch + 1;
-        let body = EffectStarted {
+    /// What a permit of a call says.
+    pub fn permit(&self, call: u8, key_text: &str, key_ttl_ms: Option<u64>) -> EffectStarted {
+        EffectStarted {
+            arguments: self.run().calls[&call_id(call)].arguments.clone(),
+            boot_id: key(&self.now.boot_id),
             grant: None,
-            key: key("hf_0"),
-            key_ttl_ms: None,
-            start_by: self.now.wall_ms + 1000,
+            key: key(key_text),
+            key_ttl_ms,
+            policy: None,
+            sandbox: SandboxTier::None,
+            schema: None,
+            start_by: self.now.boot_ms + 1000,
             timeout_ms: 1000,
-        };
+            version: None,
+        }
+    }
+
+    pub fn start_call(&mut self, claim: Claim, call: u8) {
+        let body = self.permit(call, "hf_0", None);
+        let dispatch = self.run().calls[&call_id(call)].dispatch + 1;
         let draft = Draft { dispatch: Some(dispatch), ..self.under(claim, call, body) };
         self.journal.write(vec![draft], &self.now).unwrap();
     }

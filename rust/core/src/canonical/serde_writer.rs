@@ -158,37 +158,25 @@ impl<'w> ser::Serializer for Push<'w> {
     }
 }
 
-impl ser::SerializeSeq for Compound<'_> {
-    type Ok = ();
-    type Error = Refused;
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(Push(self.0))
-    }
-    fn end(self) -> Done {
-        Ok(self.0.end()?)
-    }
+macro_rules! elements {
+    ($($trait:ident $method:ident;)*) => {
+        $(impl ser::$trait for Compound<'_> {
+            type Ok = ();
+            type Error = Refused;
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
+                value.serialize(Push(self.0))
+            }
+            fn end(self) -> Done {
+                Ok(self.0.end()?)
+            }
+        })*
+    };
 }
 
-impl ser::SerializeTuple for Compound<'_> {
-    type Ok = ();
-    type Error = Refused;
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(Push(self.0))
-    }
-    fn end(self) -> Done {
-        Ok(self.0.end()?)
-    }
-}
-
-impl ser::SerializeTupleStruct for Compound<'_> {
-    type Ok = ();
-    type Error = Refused;
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(Push(self.0))
-    }
-    fn end(self) -> Done {
-        Ok(self.0.end()?)
-    }
+elements! {
+    SerializeSeq serialize_element;
+    SerializeTuple serialize_element;
+    SerializeTupleStruct serialize_field;
 }
 
 impl ser::SerializeMap for Compound<'_> {

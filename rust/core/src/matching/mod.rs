@@ -57,6 +57,8 @@ pub enum Match {
     Parked,
     /// The key was used with other arguments.
     Conflict(CallId),
+    /// The key is held by a call that is being made now: its outcome serves both.
+    Busy(CallId),
     /// In an attached step every call needs a key.
     KeyNeeded,
     Diverged(Box<ReplayDiverged>),
@@ -100,6 +102,10 @@ impl Matcher {
         match found {
             Found::Call(id) => self.claim(id),
             Found::Elsewhere => Match::WhenQuiet,
+            Found::Other => {
+                let why = "another call was recorded at this place";
+                Match::Diverged(Box::new(self.divergence(Some(asked), why)))
+            }
             Found::Nothing => self.not_recorded(asked),
         }
     }
@@ -114,22 +120,27 @@ impl Matcher {
         let holder = self.calls.values().find(|call| call.key.as_ref() == Some(key)).cloned();
         match holder {
             None => self.not_recorded(asked),
-            Some(call)
-                if call.kind == asked.kind && call.name == asked.name && call.digest.is(&asked.digest) =>
-            {
-                self.claim(call.id)
-            }
-            Some(call) => Match::Conflict(call.id),
+            Some(call) if !same_call(&call, asked) => Match::Conflict(call.id),
+            Some(call) if self.is_busy(&call) => Match::Busy(call.id),
+            Some(call) => self.claim(call.id),
         }
     }
 
+    /// Unsettled, and in the hands of this attempt or of another step.
+    fn is_busy(&self, call: &Call) -> bool {
+        let settled = matches!(call.phase, CallPhase::Settled | CallPhase::Abandoned);
+        !settled && (self.claimed.contains(&call.id) || !self.order.contains(&call.id))
+    }
+
+    /// A call that this attempt has opened: from now on it is one of the recorded ones, and claimed.
+    pub fn opened(&mut self, call: Call) {
+        self.claimed.insert(call.id);
+        self.order.push(call.id);
+        self.calls.insert(call.id, call);
+    }
+
     fn by_content(&self, asked: &Asked, quiet: bool) -> Found {
-        let same = |call: &&Call| {
-            call.kind == asked.kind
-                && call.name == asked.name
-                && call.digest.is(&asked.digest)
-                && call.key.is_none()
-        };
+        let same = |call: &&Call| same_call(call, asked) && call.key.is_none();
         let mut candidates = self.unclaimed().filter(same).peekable();
         match candidates.peek().map(|call| call.id) {
             None => Found::Nothing,
@@ -147,7 +158,11 @@ impl Matcher {
         *place += 1;
         let same = |call: &&Call| call.lane == asked.lane && call.kind == asked.kind && call.key.is_none();
         let calls = self.order.iter().filter_map(|id| self.calls.get(id));
-        calls.filter(same).nth(n).map_or(Found::Nothing, |call| Found::Call(call.id))
+        match calls.filter(same).nth(n) {
+            None => Found::Nothing,
+            Some(call) if call.name == asked.name => Found::Call(call.id),
+            Some(_) => Found::Other,
+        }
     }
 
     /// The step's recorded calls that nobody has asked for yet.
@@ -206,8 +221,15 @@ impl Matcher {
     }
 }
 
+/// Whether a recorded call is what is asked for.
+fn same_call(call: &Call, asked: &Asked) -> bool {
+    call.kind == asked.kind && call.name == asked.name && call.digest.is(&asked.digest)
+}
+
 enum Found {
     Call(CallId),
+    /// At its place stands something else.
+    Other,
     Elsewhere,
     Nothing,
 }
@@ -220,6 +242,7 @@ fn then(call: &Call) -> Then {
         | (CallPhase::Started, EffectClass::Pure | EffectClass::Read | EffectClass::Internal) => {
             Then::RunAgain
         }
+        (CallPhase::Abandoned, _) if call.outcome.is_some() => Then::Serve,
         (CallPhase::Open | CallPhase::Abandoned, _) => Then::GoOn,
         (CallPhase::Started, EffectClass::Write) if mutant(Mutant::RepeatStartedWrite) => Then::RunAgain,
         (CallPhase::Started | CallPhase::Doubted, _) => Then::Resolve,

@@ -1,9 +1,10 @@
 //! Facts about calls and their effects.
 
-use super::common::{Amounts, EffectClass, Failure, Key, Name, Risk, SchemaDigest, Text};
+use super::common::{Amounts, EffectClass, Failure, Key, Name, PolicyDigest, Risk, SchemaDigest, Text};
+use super::govern::SandboxTier;
 use super::macros::{facts, tokens};
 use crate::content::{CallDigest, Content};
-use crate::ids::{CallId, GrantId};
+use crate::ids::{CallId, CapabilityId, GrantId};
 
 tokens! {
     /// What agent code asked for. The first group is matched by content, the second by its place.
@@ -114,9 +115,13 @@ facts! {
     pub struct CallOpened {
         pub arguments: Content,
         pub call_digest: CallDigest,
+        /// The one that it uses.
+        pub capability: Option<CapabilityId>,
         pub effect: EffectClass,
         pub key: Option<Key>,
         pub key_scope: Option<KeyScope>,
+        /// How long a key of the whole store is kept.
+        pub key_ttl_ms: Option<u64>,
         pub kind: CallKind,
         pub name: Name,
         pub risk: Risk,
@@ -136,13 +141,23 @@ facts! {
 
     /// `effect.started`: the permit. No write leaves before this record is behind a barrier.
     pub struct EffectStarted {
+        /// What is passed to the tool, after hooks and edits.
+        pub arguments: Content,
+        /// `start_by` counts on the clock of this boot.
+        pub boot_id: Key,
         pub grant: Option<GrantId>,
         /// Stable over dispatches of one call; no content in it.
         pub key: Key,
         /// How long the key protects against a repeat, counted from the first start.
         pub key_ttl_ms: Option<u64>,
+        /// The policy that allowed it.
+        pub policy: Option<PolicyDigest>,
+        pub sandbox: SandboxTier,
+        pub schema: Option<SchemaDigest>,
+        /// Later than this on the boot clock, the body does not start: `no_effect`.
         pub start_by: u64,
         pub timeout_ms: u64,
+        pub version: Option<Name>,
     }
 
     /// `effect.settled`.

@@ -194,7 +194,7 @@ kinds! {
     CallOpened(call::CallOpened) = "call.opened" Run Critical Call ["arguments"];
     CallCancelled(call::CallCancelled) = "call.cancelled" Run Critical Call [];
     CallAbandoned(call::CallAbandoned) = "call.abandoned" Run Critical Call [];
-    EffectStarted(call::EffectStarted) = "effect.started" Run Critical Call [];
+    EffectStarted(call::EffectStarted) = "effect.started" Run Critical Call ["arguments"];
     EffectSettled(call::EffectSettled) = "effect.settled" Run Critical Call ["failure.message", "output_error.message", "result"];
     EffectDoubted(call::EffectDoubted) = "effect.doubted" Run Critical Call ["failure.message"];
     EffectLate(call::EffectLate) = "effect.late" Run Evidence Call ["failure.message", "result"];
@@ -233,7 +233,7 @@ kinds! {
     CapabilityRevoked(govern::CapabilityRevoked) = "capability.revoked" Run Critical Nothing ["reason"];
 
     EnvelopeReceived(flow::EnvelopeReceived) = "envelope.received" RunOrSession Critical Flow [];
-    MessageSent(flow::MessageSent) = "message.sent" Run Critical Nothing ["content"];
+    MessageSent(flow::MessageSent) = "message.sent" Run Critical Flow ["content"];
     MessageReceived(flow::MessageReceived) = "message.received" Run Critical Flow ["content"];
     ChildSpawned(flow::ChildSpawned) = "child.spawned" Run Critical Flow ["input"];
     ChildEnded(flow::ChildEnded) = "child.ended" Run Critical Flow ["failure.message", "result"];
@@ -278,6 +278,44 @@ impl Body {
     /// Which part of a run's state it changes.
     pub fn folds(&self) -> Fold {
         self.info().map_or(Fold::Nothing, |info| info.fold)
+    }
+
+    /// Whether a claim under which it was written got anywhere; sending a call off once more does not.
+    pub fn is_progress(&self) -> bool {
+        matches!(
+            self,
+            Self::StatePatched(_)
+                | Self::StateConflict(_)
+                | Self::CallOpened(_)
+                | Self::EffectSettled(_)
+                | Self::ApprovalRequested(_)
+                | Self::ChildSpawned(_)
+                | Self::MessageSent(_)
+                | Self::StepWaiting(_)
+                | Self::NoteLogged(_)
+                | Self::ArtifactCreated(_)
+                | Self::CheckpointCreated(_)
+                | Self::Extension(..)
+        )
+    }
+
+    /// Whether only a worker writes it, so that it always stands under a fence.
+    pub fn needs_fence(&self) -> bool {
+        matches!(
+            self,
+            Self::StepClaimed(_)
+                | Self::StepRetryScheduled(_)
+                | Self::StepCompleted(_)
+                | Self::LeaseReleased(_)
+                | Self::StatePatched(_)
+                | Self::StateConflict(_)
+                | Self::CallOpened(_)
+                | Self::CallCancelled(_)
+                | Self::EffectStarted(_)
+                | Self::EffectSettled(_)
+                | Self::ChildSpawned(_)
+                | Self::MessageSent(_)
+        )
     }
 
     /// Whether the record may follow the terminal record of its run.

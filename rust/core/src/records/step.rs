@@ -110,6 +110,8 @@ facts! {
 
     /// `step.failed`: for good.
     pub struct StepFailed {
+        /// As in `step.retry_scheduled`.
+        pub ended_by: Vec<CallId>,
         pub failure: Failure,
     }
 

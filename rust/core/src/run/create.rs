@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use super::request::{Claim, Decided, NewRun, NewStep, Payload, seal_into};
 use super::{Case, Refused};
-use crate::ids::{RunId, StepId};
+use crate::ids::{CallId, RunId, StepId};
 use crate::limits;
-use crate::records::{Draft, ForkEffects, Labels, Package, RunCreated, RunForked, StepCreated};
+use crate::records::{
+    ActorType, CallKind, Draft, ForkEffects, Labels, Package, RunCreated, RunForked, StepCreated,
+};
 
 /// The behaviour of fold, matching and decide that this build writes; old numbers are kept for ever.
 pub(crate) const RULES: u32 = 1;
@@ -86,17 +88,25 @@ impl Case<'_> {
     }
 
     /// By a worker inside the run, or by a person.
-    pub(super) fn add_step(&self, claim: Option<&Claim>, step: &NewStep) -> Result<Decided, Refused> {
-        if let Some(claim) = claim {
-            self.held(claim)?;
-        }
+    pub(super) fn add_step(
+        &self,
+        call: Option<CallId>,
+        claim: Option<&Claim>,
+        step: &NewStep,
+    ) -> Result<Decided, Refused> {
+        let adder = claim.map(|claim| self.held(claim)).transpose()?;
+        let call = match adder {
+            Some(adder) => self.own_call(call, adder, CallKind::Step)?,
+            None if self.by.r#type == ActorType::Worker => return Err(Refused::ClaimNeeded),
+            None => None,
+        };
         let run = self.open_run()?;
         if run.cancel_requested {
             return Err(Refused::CancelRequested);
         }
         let known = run.steps.keys().copied().collect();
         // The record belongs to the new step, so the adder's fence does not stand on it.
-        Ok(Decided::of(vec![self.step_created(step, &known)?]))
+        Ok(Decided::of(vec![Draft { call, ..self.step_created(step, &known)? }]))
     }
 
     pub(super) fn fork(

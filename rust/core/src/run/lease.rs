@@ -7,7 +7,7 @@ use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
     ActorType, DoubtCause, Failure, FailureSource, Fence, LeaseExpired, LeaseReleased, Name, Package,
-    ReleaseReason, RunResumed, StepClaimed, StepStatus, StepWaiting, Token, Wait, WaitOn,
+    ReleaseReason, RunResumed, StepClaimed, StepFailed, StepStatus, StepWaiting, Token, Wait, WaitOn,
 };
 use crate::state::{RunState, Step};
 use crate::transitions::{RunPhase, StepEvent, step_after};
@@ -140,7 +140,8 @@ impl Case<'_> {
                 retryable: false,
                 source: FailureSource::Runtime,
             };
-            self.fail_for_good(step, failure, Vec::new(), None, &mut decided)?;
+            let failed = StepFailed { ended_by: Vec::new(), failure };
+            self.fail_for_good(step, failed, Vec::new(), None, &mut decided)?;
         }
         Ok(decided)
     }

@@ -2,22 +2,27 @@
 
 use super::request::{Claim, Decided, Envelope, EnvelopeBody, Payload, seal_into};
 use super::{Case, Refused};
-use crate::ids::{ApprovalId, EnvelopeId, RunId, StepId, StreamId};
+use crate::content::Sealed;
+use crate::ids::{ApprovalId, CallId, EnvelopeId, RunId, StepId, StreamId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    Amounts, BudgetEscrowed, BudgetReturned, ChildEnded, ChildSpawned, Draft, EnvelopeKind, EnvelopeReceived,
-    Key, MessageReceived, MessageSent, Name, OnParentEnd, SignalReceived, StepStatus, StepWoken, TimerFired,
-    Wait, WaitOn,
+    Amounts, BudgetEscrowed, BudgetReturned, CallKind, ChildEnded, ChildSpawned, Draft, EnvelopeKind,
+    EnvelopeReceived, Key, MessageReceived, MessageSent, Name, OnParentEnd, SignalReceived, StepStatus,
+    StepWoken, TimerFired, Wait, WaitOn,
 };
 use crate::state::{ApprovalState, CallPhase, RunState, Step};
+use crate::transitions::RunPhase;
 
 impl Case<'_> {
     /// Whether what a wait is for is there. What only a person can answer is never there by itself.
     pub(super) fn has_come(&self, run: &RunState, step: &Step, wait: &Wait) -> bool {
         let subject = wait.subject.as_ref().map(Key::as_str);
+        if wait.until.is_some_and(|until| until <= self.now.wall_ms) {
+            return true; // it fires, or it gives up
+        }
         match wait.on {
-            WaitOn::Timer => wait.until.is_some_and(|until| until <= self.now.wall_ms),
+            WaitOn::Paused => run.phase != RunPhase::Paused,
             WaitOn::Signal => run.signals.iter().any(|mail| mail.name.as_ref().map(Name::as_str) == subject),
             WaitOn::Message => !run.messages.is_empty(),
             WaitOn::Child => {
@@ -41,7 +46,7 @@ impl Case<'_> {
             | WaitOn::Package
             | WaitOn::Restored
             | WaitOn::Interrupted
-            | WaitOn::Paused => false,
+            | WaitOn::Timer => false,
         }
     }
 
@@ -49,19 +54,23 @@ impl Case<'_> {
     pub(super) fn wake(&self, id: StepId, on: WaitOn, subject: Option<&Key>) -> Result<Decided, Refused> {
         let run = self.open_run()?;
         let step = self.waiting_on(id, on)?;
-        let wait = step.waits.iter().find(|wait| wait.on == on && wait.subject.as_ref() == subject);
-        let wait = wait.ok_or(Refused::NotWaiting(on))?;
-        if !self.has_come(run, step, wait) && !mutant(Mutant::WakeUnanswered) {
-            return Err(Refused::NotAnswered(on));
+        let asked = |wait: &&Wait| wait.on == on && wait.subject.as_ref() == subject;
+        let mut come =
+            step.waits.iter().filter(asked).filter(|wait| self.has_come(run, step, wait)).peekable();
+        if come.peek().is_none() && !mutant(Mutant::WakeUnanswered) {
+            let waits = step.waits.iter().any(|wait| asked(&wait));
+            return Err(if waits { Refused::NotAnswered(on) } else { Refused::NotWaiting(on) });
         }
-        let mut drafts = Vec::new();
-        if let (WaitOn::Timer, Some(call), Some(fires_at)) = (on, wait.call, wait.until)
-            && run.calls.get(&call).is_some_and(|call| call.fires_at.is_some())
-        {
-            drafts.push(self.call_draft(TimerFired { fires_at }, step, call, None));
-        }
+        let mut drafts: Vec<Draft> = come.filter_map(|wait| self.timer_fired(run, step, wait)).collect();
         drafts.push(self.step_draft(StepWoken { on, subject: subject.cloned() }, step, None));
         Ok(Decided::of(drafts))
+    }
+
+    /// The end of a timer's call.
+    fn timer_fired(&self, run: &RunState, step: &Step, wait: &Wait) -> Option<Draft> {
+        let call = wait.call.filter(|_| wait.on == WaitOn::Timer).and_then(|id| run.calls.get(&id))?;
+        let fires_at = call.fires_at.filter(|_| call.is_undecided())?;
+        Some(self.call_draft(TimerFired { fires_at }, step, call.id, None))
     }
 
     pub(super) fn signal(
@@ -77,6 +86,18 @@ impl Case<'_> {
         let mut drafts = vec![Draft { sealed: vec![sealed], ..self.draft(body) }];
         drafts.extend(self.woken(run, WaitOn::Signal, Some(name.as_str())));
         Ok(Decided::of(drafts))
+    }
+
+    /// Every step that waits for this child.
+    fn woken_by_child(&self, run: &RunState, child: RunId) -> Vec<Draft> {
+        let subject = Key::new(child.to_string());
+        let on = WaitOn::Child;
+        let waits = |step: &&Step| {
+            step.status == StepStatus::Waiting
+                && step.waits.iter().any(|wait| wait.on == on && wait.subject == subject)
+        };
+        let woken = run.steps.values().filter(waits);
+        woken.map(|step| self.step_draft(StepWoken { on, subject: subject.clone() }, step, None)).collect()
     }
 
     /// Wakes the first step that waits for this.
@@ -108,13 +129,13 @@ impl Case<'_> {
             }
             EnvelopeBody::Cancel {} if run.cancel_requested => (EnvelopeKind::Cancel, Decided::nothing()),
             EnvelopeBody::Cancel {} => (EnvelopeKind::Cancel, self.cancel(None)?),
-            EnvelopeBody::ChildEnded { reason, result, returned, status } => {
+            EnvelopeBody::ChildEnded { failure, reason, result, returned, status } => {
                 let StreamId::Run(child) = envelope.from else { return Err(Refused::NoSuchChild) };
                 let mut sealed = Vec::new();
                 let result = seal_into(result.as_ref(), &self.source, &mut sealed)?;
                 let returned = returned.clone();
-                let body =
-                    ChildEnded { child, failure: None, reason: *reason, result, returned, status: *status };
+                let failure = failure.clone();
+                let body = ChildEnded { child, failure, reason: *reason, result, returned, status: *status };
                 (EnvelopeKind::ChildEnded, self.child_ended(run, body, sealed)?)
             }
         };
@@ -147,47 +168,26 @@ impl Case<'_> {
         Ok(Decided::of(drafts))
     }
 
-    fn child_ended(
-        &self,
-        run: &RunState,
-        body: ChildEnded,
-        sealed: Vec<crate::content::Sealed>,
-    ) -> Result<Decided, Refused> {
-        let child = run
-            .children
-            .get(&body.child)
-            .filter(|child| child.ended.is_none())
-            .ok_or(Refused::NoSuchChild)?;
+    fn child_ended(&self, run: &RunState, body: ChildEnded, sealed: Vec<Sealed>) -> Result<Decided, Refused> {
+        let child =
+            run.children.get(&body.child).filter(|child| child.may_end()).ok_or(Refused::NoSuchChild)?;
         let (id, returned) = (body.child, body.returned.clone());
         let mut drafts = vec![Draft { call: child.call, sealed, ..self.draft(body) }];
         if run.spending.escrowed.contains_key(&id) {
             drafts.push(self.draft(BudgetReturned { amounts: returned, child: id }));
         }
-        drafts.extend(self.woken(run, WaitOn::Child, Some(&id.to_string())));
+        drafts.extend(self.woken_by_child(run, id));
         Ok(Decided::of(drafts))
     }
 
-    /// A child takes its slice of the budget with it.
-    pub(super) fn spawn(
+    pub(super) fn child_spawned(
         &self,
-        claim: &Claim,
         child: RunId,
         agent: &Name,
         input: &Payload,
         escrow: &Amounts,
         on_parent_end: OnParentEnd,
-    ) -> Result<Decided, Refused> {
-        let step = self.held(claim)?;
-        let run = self.open_run()?;
-        if run.cancel_requested {
-            return Err(Refused::CancelRequested);
-        }
-        if run.children.contains_key(&child) || child == run.id {
-            return Err(Refused::ChildExists);
-        }
-        if run.children.len() >= limits::CHILDREN_MAX {
-            return Err(Refused::LimitExceeded("children_max"));
-        }
+    ) -> Result<(ChildSpawned, Sealed), Refused> {
         let sealed = input.seal(&self.source)?;
         let body = ChildSpawned {
             agent: agent.clone(),
@@ -197,22 +197,47 @@ impl Case<'_> {
             input: sealed.content.clone(),
             on_parent_end,
         };
-        let mut drafts =
-            vec![Draft { sealed: vec![sealed], ..self.step_draft(body, step, Some(claim.fence)) }];
-        if *escrow != Amounts::default() {
-            let body = BudgetEscrowed { amounts: escrow.clone(), child };
-            drafts.push(self.step_draft(body, step, Some(claim.fence)));
+        Ok((body, sealed))
+    }
+
+    /// A child takes its slice of the budget with it.
+    pub(super) fn spawn(
+        &self,
+        call: Option<CallId>,
+        claim: &Claim,
+        (body, sealed): (ChildSpawned, Sealed),
+    ) -> Result<Decided, Refused> {
+        let step = self.held(claim)?;
+        let run = self.open_run()?;
+        if run.cancel_requested {
+            return Err(Refused::CancelRequested);
+        }
+        let (child, amounts) = (body.child, body.escrow.clone());
+        if run.children.contains_key(&child) || child == run.id {
+            return Err(Refused::ChildExists);
+        }
+        if run.children.len() >= limits::CHILDREN_MAX {
+            return Err(Refused::LimitExceeded("children_max"));
+        }
+        if !run.affords(&amounts) && !mutant(Mutant::EscrowUnchecked) {
+            return Err(Refused::BudgetExceeded);
+        }
+        let call = self.own_call(call, step, CallKind::Child)?;
+        let fence = Some(claim.fence);
+        let mut drafts = vec![Draft { call, sealed: vec![sealed], ..self.step_draft(body, step, fence) }];
+        if amounts != Amounts::default() {
+            drafts.push(self.step_draft(BudgetEscrowed { amounts, child }, step, fence));
         }
         Ok(Decided::of(drafts))
     }
 
     pub(super) fn send(
         &self,
+        call: Option<CallId>,
         claim: &Claim,
         to: RunId,
         content: &Payload,
-        correlation: Option<&Key>,
-        reply_to: Option<EnvelopeId>,
+        (correlation, reply_to): (Option<&Key>, Option<EnvelopeId>),
     ) -> Result<Decided, Refused> {
         let step = self.held(claim)?;
         let run = self.open_run()?;
@@ -226,7 +251,8 @@ impl Case<'_> {
             reply_to,
             to,
         };
-        let draft = Draft { sealed: vec![sealed], ..self.step_draft(body, step, Some(claim.fence)) };
+        let call = self.own_call(call, step, CallKind::Message)?;
+        let draft = Draft { call, sealed: vec![sealed], ..self.step_draft(body, step, Some(claim.fence)) };
         let body =
             EnvelopeBody::Message { content: content.clone(), correlation: correlation.cloned(), reply_to };
         let envelope = Envelope { body, from: StreamId::Run(run.id), id, to };

@@ -24,8 +24,8 @@ use crate::entropy::Source;
 use crate::ids::{CallId, StepId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
-use crate::records::{Actor, Body, Draft, Fence};
-use crate::state::{RunState, Step};
+use crate::records::{Actor, Body, CallKind, Draft, Fence};
+use crate::state::{Call, RunState, Step};
 
 /// What every decision has at hand.
 pub(crate) struct Case<'a> {
@@ -70,12 +70,13 @@ impl<'a> Case<'a> {
             }
             Command::ConfirmCancel { claim } => self.confirm_cancel(claim),
             Command::Append { claim, entries } => self.append(claim.as_ref(), entries),
-            Command::AddStep { claim, step } => self.add_step(claim.as_ref(), step),
-            Command::Spawn { claim, child, agent, input, escrow, on_parent_end } => {
-                self.spawn(claim, *child, agent, input, escrow, *on_parent_end)
+            Command::AddStep { call, claim, step } => self.add_step(*call, claim.as_ref(), step),
+            Command::Spawn { call, claim, child, agent, input, escrow, on_parent_end } => {
+                let body = self.child_spawned(*child, agent, input, escrow, *on_parent_end)?;
+                self.spawn(*call, claim, body)
             }
-            Command::Send { claim, to, content, correlation, reply_to } => {
-                self.send(claim, *to, content, correlation.as_ref(), *reply_to)
+            Command::Send { call, claim, to, content, correlation, reply_to } => {
+                self.send(*call, claim, *to, content, (correlation.as_ref(), *reply_to))
             }
             Command::Wake { step, on, subject } => self.wake(*step, *on, subject.as_ref()),
             Command::Signal { name, payload } => self.signal(name, payload, None),
@@ -122,6 +123,18 @@ impl<'a> Case<'a> {
             Ok(step)
         } else {
             Err(Refused::StaleFence { held: claim.fence, newest: step.fence })
+        }
+    }
+
+    /// A call of a claimed step that its own frame will settle: open, and of this kind.
+    fn own_call(&self, call: Option<CallId>, step: &Step, kind: CallKind) -> Result<Option<CallId>, Refused> {
+        let Some(id) = call else { return Ok(None) };
+        let found = self.run()?.calls.get(&id);
+        let own = |call: &Call| call.step == step.id && call.kind == kind && call.is_undecided();
+        if found.is_some_and(own) || mutant(Mutant::SettleAnyCall) {
+            Ok(call)
+        } else {
+            Err(Refused::NoSuchCall)
         }
     }
 

@@ -77,6 +77,9 @@ impl Case<'_> {
     /// At once: workers are fenced off.
     pub(super) fn end(&self, reason: EndReason) -> Result<Decided, Refused> {
         let run = self.open_run()?;
+        if !matches!(self.by.r#type, ActorType::Human | ActorType::System) {
+            return Err(Refused::NotAPerson);
+        }
         let status = match reason {
             EndReason::Deadline if run.deadline.is_none_or(|deadline| deadline > self.now.wall_ms) => {
                 return Err(Refused::DeadlineNotDue);
@@ -165,8 +168,10 @@ impl Case<'_> {
         let mut drafts = vec![Draft { sealed, ..self.step_draft(body, step, None) }];
         if decision == DivergenceDecision::Accept {
             for call in unclaimed {
-                if run.calls.get(call).is_none_or(|call| call.step != id) {
-                    return Err(Refused::NoSuchCall);
+                match run.calls.get(call).filter(|call| call.step == id) {
+                    None => return Err(Refused::NoSuchCall),
+                    Some(call) if call.is_open_write() => return Err(Refused::OpenWrite),
+                    Some(_) => {}
                 }
                 let body = CallAbandoned { reason: AbandonReason::Accepted };
                 drafts.push(self.call_draft(body, step, *call, None));

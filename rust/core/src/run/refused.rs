@@ -72,6 +72,10 @@ pub enum Refused {
     NoSuchChild,
     #[error("the child exists")]
     ChildExists,
+    #[error("the budget has no room for what the child is to get")]
+    BudgetExceeded,
+    #[error("a wait lacks what it needs to end: {0}")]
+    BadWait(WaitOn),
     #[error("only a person may do this")]
     NotAPerson,
     #[error("only a worker may do this")]
@@ -122,6 +126,8 @@ impl Coded for Refused {
             Self::Misaddressed => Code::Misaddressed,
             Self::NoSuchChild => Code::NoSuchChild,
             Self::ChildExists => Code::ChildExists,
+            Self::BudgetExceeded => Code::BudgetExceeded,
+            Self::BadWait(_) => Code::BadWait,
             Self::NotAPerson => Code::NotAPerson,
             Self::NotAWorker => Code::NotAWorker,
             Self::DeadlineNotDue => Code::DeadlineNotDue,

@@ -145,10 +145,24 @@ pub struct Envelope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EnvelopeBody {
-    Message { content: Payload, correlation: Option<Key>, reply_to: Option<EnvelopeId> },
-    Signal { name: Name, payload: Payload },
+    Message {
+        content: Payload,
+        correlation: Option<Key>,
+        reply_to: Option<EnvelopeId>,
+    },
+    Signal {
+        name: Name,
+        payload: Payload,
+    },
     Cancel {},
-    ChildEnded { reason: EndReason, result: Option<Payload>, returned: Amounts, status: EndStatus },
+    ChildEnded {
+        /// Without its message, which stays with the child.
+        failure: Option<Failure>,
+        reason: EndReason,
+        result: Option<Payload>,
+        returned: Amounts,
+        status: EndStatus,
+    },
 }
 
 /// What can be asked of a run.
@@ -221,10 +235,12 @@ pub enum Command {
         entries: Vec<Entry>,
     },
     AddStep {
+        call: Option<CallId>,
         claim: Option<Claim>,
         step: Box<NewStep>,
     },
     Spawn {
+        call: Option<CallId>,
         claim: Claim,
         child: RunId,
         agent: Name,
@@ -233,6 +249,7 @@ pub enum Command {
         on_parent_end: OnParentEnd,
     },
     Send {
+        call: Option<CallId>,
         claim: Claim,
         to: RunId,
         content: Payload,

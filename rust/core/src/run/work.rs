@@ -1,7 +1,5 @@
 //! What a worker does under its claim, and how steps and runs end.
 
-use serde_json::Value;
-
 use super::request::{Claim, Decided, Entry, Envelope, EnvelopeBody, LeaseChange, Payload, seal_into};
 use super::{Case, Refused};
 use crate::content::{Sealed, seal};
@@ -9,10 +7,10 @@ use crate::ids::{CallId, StepId, StreamId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    ApprovalCancelReason, ApprovalCancelled, Body, DoubtCause, Draft, EffectDoubted, EndReason, EndStatus,
-    Failure, Fault, Fence, OnParentEnd, Privacy, ReadError, RunFinished, StateConflict, StatePatched,
+    ApprovalCancelReason, ApprovalCancelled, Body, CallKind, DoubtCause, Draft, EffectDoubted, EndReason,
+    EndStatus, Failure, Fault, Fence, OnParentEnd, ReadError, RunFinished, StateConflict, StatePatched,
     StepCancelReason, StepCancelled, StepCompleted, StepFailed, StepRetryScheduled, StepStatus, StepWaiting,
-    Wait,
+    Wait, WaitOn,
 };
 use crate::state::{ApprovalState, Call, CallPhase, Replay, RunState, Situation, Step, replay};
 
@@ -29,12 +27,14 @@ impl Case<'_> {
         let step = self.held(claim)?;
         let actual = self.open_run()?.state_version;
         if expected != actual && !mutant(Mutant::AnyVersion) {
-            let Some(call) = call else { return Err(Refused::StateConflict { expected, actual }) };
+            let Some(call) = self.own_call(call, step, CallKind::Commit)? else {
+                return Err(Refused::StateConflict { expected, actual });
+            };
             let conflict = StateConflict { actual, expected };
             return Ok(Decided::of(vec![self.call_draft(conflict, step, call, Some(claim.fence))]));
         }
         let mut draft = self.patched(patch, step, claim.fence)?;
-        draft.call = call;
+        draft.call = self.own_call(call, step, CallKind::Commit)?;
         Ok(Decided::of(vec![draft]))
     }
 
@@ -63,6 +63,7 @@ impl Case<'_> {
         }
         for wait in waits {
             self.check_time(wait.until)?;
+            check_wait(wait)?;
             if self.has_come(run, step, wait) && !mutant(Mutant::LoseWakeUp) {
                 return Err(Refused::WaitOver(wait.on));
             }
@@ -90,6 +91,9 @@ impl Case<'_> {
         if self.open_writes(step).next().is_some() {
             return Err(Refused::OpenWrite);
         }
+        if ended_by.len() > limits::WAITS_MAX {
+            return Err(Refused::LimitExceeded("waits_max"));
+        }
         let mut sealed = Vec::new();
         let failure = Failure { message: seal_into(message, &self.source, &mut sealed)?, ..failure.clone() };
         let mut decided = Decided { lease: Some(LeaseChange::Drop(step.id)), ..Decided::nothing() };
@@ -101,7 +105,8 @@ impl Case<'_> {
             decided.drafts.push(Draft { sealed, ..self.step_draft(body, step, Some(claim.fence)) });
             return Ok(decided);
         }
-        self.fail_for_good(step, failure, sealed, Some(claim.fence), &mut decided)?;
+        let failed = StepFailed { ended_by: ended_by.to_vec(), failure };
+        self.fail_for_good(step, failed, sealed, Some(claim.fence), &mut decided)?;
         Ok(decided)
     }
 
@@ -109,12 +114,12 @@ impl Case<'_> {
     pub(super) fn fail_for_good(
         &self,
         step: &Step,
-        failure: Failure,
+        body: StepFailed,
         sealed: Vec<Sealed>,
         fence: Option<Fence>,
         decided: &mut Decided,
     ) -> Result<(), Refused> {
-        let body = StepFailed { failure: failure.clone() };
+        let failure = body.failure.clone();
         decided.drafts.push(Draft { sealed, ..self.step_draft(body, step, fence) });
         self.cancel_steps(Some(step.id), StepCancelReason::SiblingFailed, decided)?;
         self.finish(EndStatus::Failed, EndReason::Fault, None, Some(failure), decided)
@@ -273,11 +278,11 @@ impl Case<'_> {
             decided.drafts.iter().filter(|draft| matches!(draft.body, Body::StatePatched(_))).count();
         let state_version = run.state_version + u64::try_from(patches).unwrap_or(0);
         let value = decided.drafts.iter().flat_map(|draft| &draft.sealed);
-        let value = result
-            .as_ref()
-            .and_then(|c| value.clone().find(|s| s.content == *c).map(|s| s.opening.value.clone()));
+        let payload = |s: &Sealed| Payload { privacy: s.content.privacy, value: s.opening.value.clone() };
+        let value = result.as_ref().and_then(|c| value.clone().find(|s| s.content == *c).map(payload));
+        let told = failure.clone().map(|failure| Failure { message: None, ..failure });
         decided.drafts.push(self.draft(RunFinished { failure, reason, result, state_version, status }));
-        self.tell_relatives(run, status, reason, value, decided);
+        self.tell_relatives(run, (status, reason, told), value, decided);
         Ok(())
     }
 
@@ -285,19 +290,18 @@ impl Case<'_> {
     fn tell_relatives(
         &self,
         run: &RunState,
-        status: EndStatus,
-        reason: EndReason,
-        result: Option<Value>,
+        (status, reason, failure): (EndStatus, EndReason, Option<Failure>),
+        result: Option<Payload>,
         decided: &mut Decided,
     ) {
         let envelope =
             |to, body| Envelope { body, from: StreamId::Run(run.id), id: self.source.envelope_id(), to };
         if let Some(parent) = run.parent {
-            let result = result.map(|value| Payload { privacy: Privacy::Internal, value });
             let returned = run.left_over();
-            decided
-                .envelopes
-                .push(envelope(parent, EnvelopeBody::ChildEnded { reason, result, returned, status }));
+            decided.envelopes.push(envelope(
+                parent,
+                EnvelopeBody::ChildEnded { failure, reason, result, returned, status },
+            ));
         }
         let ends = |(_, child): &(_, &crate::state::ChildState)| {
             child.ended.is_none() && child.on_parent_end == OnParentEnd::End
@@ -319,4 +323,21 @@ fn would_fail_again(run: &RunState, step: &Step, ended_by: &[CallId]) -> bool {
         })
     };
     !ended_by.is_empty() && ended_by.iter().all(served)
+}
+
+/// Whether a wait names what can end it.
+fn check_wait(wait: &Wait) -> Result<(), Refused> {
+    let named = match wait.on {
+        WaitOn::Timer => wait.until.is_some(),
+        WaitOn::Signal | WaitOn::Child | WaitOn::Approval | WaitOn::Key => wait.subject.is_some(),
+        WaitOn::Doubt => wait.call.is_some(),
+        WaitOn::Message
+        | WaitOn::Budget
+        | WaitOn::Divergence
+        | WaitOn::Package
+        | WaitOn::Restored
+        | WaitOn::Interrupted
+        | WaitOn::Paused => true,
+    };
+    if named { Ok(()) } else { Err(Refused::BadWait(wait.on)) }
 }

@@ -126,7 +126,7 @@ pub struct Late {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     pub arguments: Content,
-    /// The await was cancelled: at which seq, after how long. Void after a scheduled retry.
+    /// The await was cancelled: at which position, after how long. Void after a scheduled retry.
     pub await_cancelled: Option<(u64, u64)>,
     pub digest: CallDigest,
     /// How often it was sent off.
@@ -144,8 +144,11 @@ pub struct Call {
     pub name: Name,
     pub opened: u64,
     pub outcome: Option<Outcome>,
-    /// The seq of the record that holds its outcome: the order in which outcomes reach agent code.
-    pub outcome_seq: Option<u64>,
+    /// The position of its outcome: the order in which outcomes reach agent code.
+    pub outcome_at: Option<u64>,
+    /// The idempotency key of its permits, the same in all of them, and how long it protects.
+    pub permit_key: Option<Key>,
+    pub permit_key_ttl_ms: Option<u64>,
     pub phase: CallPhase,
     pub result: Option<Content>,
     /// Replay sends it off, or asks about it, once more.
@@ -154,7 +157,7 @@ pub struct Call {
 }
 
 impl Call {
-    pub(super) fn new(id: CallId, step: StepId, lane: Name, seq: u64, opened: &CallOpened) -> Self {
+    pub(super) fn new(id: CallId, step: StepId, lane: Name, position: u64, opened: &CallOpened) -> Self {
         Self {
             arguments: opened.arguments.clone(),
             await_cancelled: None,
@@ -169,9 +172,11 @@ impl Call {
             lane,
             late: None,
             name: opened.name.clone(),
-            opened: seq,
+            opened: position,
             outcome: None,
-            outcome_seq: None,
+            outcome_at: None,
+            permit_key: None,
+            permit_key_ttl_ms: None,
             phase: CallPhase::Open,
             result: None,
             rerun: false,
@@ -184,14 +189,19 @@ impl Call {
         Outcome::settled(status, self.effect, output_error)
     }
 
-    pub(super) fn settle(&mut self, seq: u64, outcome: Outcome, result: Option<&Content>) {
+    pub(super) fn settle(&mut self, position: u64, outcome: Outcome, result: Option<&Content>) {
         self.phase = CallPhase::Settled;
         self.doubt = None;
         self.outcome = Some(outcome);
         self.rerun = outcome == Outcome::NoEffect;
         // A read that runs again keeps the place of its first outcome.
-        self.outcome_seq = self.outcome_seq.or(Some(seq));
+        self.outcome_at = self.outcome_at.or(Some(position));
         self.result = result.cloned();
+    }
+
+    /// Nothing has been sent off, so it can still be denied or done by its own frame.
+    pub fn is_undecided(&self) -> bool {
+        self.phase == CallPhase::Open || (self.phase == CallPhase::Settled && self.rerun)
     }
 
     /// A write that was sent off and whose outcome is not known.

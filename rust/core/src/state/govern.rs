@@ -64,6 +64,15 @@ pub struct Spending {
     pub used: Amounts,
 }
 
+impl Spending {
+    /// What is used, set aside or held by children.
+    pub(crate) fn taken(&self) -> Amounts {
+        let mut taken = self.used.clone();
+        self.reserved.values().chain(self.escrowed.values()).for_each(|amounts| add(&mut taken, amounts));
+        taken
+    }
+}
+
 /// Adds amounts; an absent amount is none.
 pub(super) fn add(total: &mut Amounts, more: &Amounts) {
     fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {

@@ -43,7 +43,7 @@ pub struct Mail {
     /// Of a signal.
     pub name: Option<Name>,
     pub payload: Content,
-    pub seq: u64,
+    pub position: u64,
 }
 
 /// A child as its parent knows it.
@@ -55,12 +55,22 @@ pub struct ChildState {
     pub on_parent_end: OnParentEnd,
 }
 
+impl ChildState {
+    /// A child that failed can be retried, and then ends once more.
+    pub(crate) fn may_end(&self) -> bool {
+        matches!(self.ended, None | Some(EndStatus::Failed))
+    }
+}
+
 /// The fold of a run's journal.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     pub agent: Name,
     pub approvals: BTreeMap<ApprovalId, Approval>,
+    /// How many records of its ancestors a fork begins with. Positions (of calls, outcomes, mail, causes)
+    /// count these too, so that what is inherited comes before what is new.
+    pub base: u64,
     pub budget: Option<Budget>,
     pub calls: BTreeMap<CallId, Call>,
     pub cancel_requested: bool,
@@ -116,6 +126,7 @@ impl RunState {
         Ok(Self {
             agent: created.agent.clone(),
             approvals: BTreeMap::new(),
+            base: 0,
             budget: created.budget.clone(),
             calls: BTreeMap::new(),
             cancel_requested: false,
@@ -162,6 +173,7 @@ impl RunState {
         }
         let mut fork = parent.clone();
         fork.id = id;
+        fork.base = parent.base + forked.at;
         fork.head = head_after(record)?;
         fork.fork = Some(ForkOrigin {
             at: forked.at,
@@ -179,14 +191,20 @@ impl RunState {
         fork.grants.clear();
         fork.children.clear();
         fork.spending = Spending::default();
-        for step in fork.steps.values_mut().filter(|step| !step.is_ended()) {
+        for step in fork.steps.values_mut().filter(|step| step.status != StepStatus::Completed) {
             step.status = StepStatus::Pending;
+            step.failed_tries = 0;
             step.waits.clear();
             step.owner = None;
             step.not_before = None;
         }
         fork.calls.values_mut().for_each(|call| call.fires_at = None);
         Ok(fork)
+    }
+
+    /// A record's place among all that the run has behind it.
+    pub(super) fn position(&self, record: &Record) -> u64 {
+        self.base + record.seq
     }
 
     /// The status that people see; it follows from phase and steps.
@@ -222,13 +240,23 @@ impl RunState {
         let left = |limit: Option<u64>, used: Option<u64>| {
             limit.map(|limit| limit.saturating_sub(used.unwrap_or(0)))
         };
-        let (Some(budget), used) = (&self.budget, &self.spending.used) else { return Amounts::default() };
+        let (Some(budget), used) = (&self.budget, self.spending.taken()) else { return Amounts::default() };
         Amounts {
             children: left(budget.children, used.children),
             tokens: left(budget.tokens, used.tokens),
             tool_calls: left(budget.tool_calls, used.tool_calls),
             usd_micros: left(budget.usd_micros, used.usd_micros),
         }
+    }
+
+    /// Whether the budget has room for amounts beside what is used, reserved and held by children.
+    pub fn affords(&self, asked: &Amounts) -> bool {
+        let left = self.left_over();
+        let fits = |asked: Option<u64>, left: Option<u64>| left.is_none_or(|left| asked.unwrap_or(0) <= left);
+        fits(asked.children, left.children)
+            && fits(asked.tokens, left.tokens)
+            && fits(asked.tool_calls, left.tool_calls)
+            && fits(asked.usd_micros, left.usd_micros)
     }
 
     /// Whether everything that a step comes after has completed.

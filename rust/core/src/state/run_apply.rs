@@ -6,10 +6,10 @@ use super::run::{End, RunState};
 use super::steps::Step;
 use super::{Illegal, head_after};
 use crate::content::{ContentError, Openings, open};
-use crate::ids::StepId;
+use crate::ids::{CallId, StepId};
 use crate::merge::merge;
 use crate::mutants::{Mutant, mutant};
-use crate::records::{Body, Fold, Record, RunRetried, StatePatched, StepRetryScheduled};
+use crate::records::{Body, Fold, Record, RunRetried, StatePatched};
 use crate::transitions::{RunEvent, StepEvent, run_after};
 
 type Done = Result<(), Illegal>;
@@ -20,14 +20,13 @@ impl RunState {
         if record.stream != self.head.stream || record.seq != self.head.seq + 1 {
             return Err(Illegal::new(record, "it is not the next record of this run"));
         }
-        self.check_end(record)?;
-        self.check_fence(record)?;
         self.newer |= record.is_newer();
-        if self.phase.is_ended() && !matches!(record.body, Body::RunRetried(_)) {
-            self.evidence += 1;
-        } else {
+        if !self.newer {
+            self.check_end(record)?;
+            self.check_fence(record)?;
             self.change(record, openings)?;
         }
+        // What follows something unknown cannot be judged: the chain still holds, and nobody may act here.
         self.head = head_after(record)?;
         Ok(())
     }
@@ -43,20 +42,23 @@ impl RunState {
 
     /// What carries a fence carries the live one; a claim carries one that was never given out.
     fn check_fence(&mut self, record: &Record) -> Done {
-        let Some(fence) = record.fence else { return Ok(()) };
+        let Some(fence) = record.fence else {
+            let allowed = !record.body.needs_fence() || mutant(Mutant::FoldAnyFence);
+            return if allowed { Ok(()) } else { Err(Illegal::new(record, "a worker's record has a fence")) };
+        };
         let step = step_of(record)?;
         let live = self.steps.get(&step).and_then(Step::live_fence);
         let allowed = match &record.body {
             Body::StepClaimed(_) => self.last_fence.is_none_or(|last| fence > last),
-            // What a worker that lost its lease still knows, and what is said about it.
-            Body::EffectLate(_) | Body::EffectDoubted(_) | Body::RefusalNoted(_) => true,
+            // What a worker that lost its lease still knows, and that it was refused.
+            Body::EffectLate(_) | Body::RefusalNoted(_) => true,
             _ => live == Some(fence) || (self.phase.is_ended() && record.body.may_follow_end()),
         };
         if !allowed && !mutant(Mutant::FoldAnyFence) {
             return Err(Illegal::new(record, "its fence does not hold"));
         }
         if let Some(step) = self.steps.get_mut(&step).filter(|step| step.live_fence() == Some(fence)) {
-            step.progressed = true;
+            step.progressed |= record.body.is_progress();
         }
         Ok(())
     }
@@ -64,6 +66,12 @@ impl RunState {
     fn change(&mut self, record: &Record, openings: &Openings) -> Done {
         if !record.body.fits(record.stream) {
             return Err(Illegal::new(record, "it belongs to another kind of stream"));
+        }
+        if self.phase.is_ended() && !matches!(record.body, Body::RunRetried(_)) {
+            self.evidence += 1;
+            // The run stays as it ended; what became of its effects is remembered for a retry.
+            let about_effect = matches!(record.body, Body::EffectLate(_) | Body::EffectResolved(_));
+            return if about_effect { self.change_call(record) } else { Ok(()) };
         }
         match record.body.folds() {
             Fold::Run => self.change_run(record),
@@ -118,6 +126,8 @@ impl RunState {
             step.attempt += 1;
             step.failed_tries = 0;
             step.not_before = None;
+            let ended_by = std::mem::take(&mut step.ended_by);
+            self.mark_reruns(*id, &ended_by);
         }
         for call in self.calls.values_mut().filter(|call| body.steps.contains(&call.step)) {
             let again = call.outcome.map(|outcome| replay(outcome, Situation::RunRetried));
@@ -159,7 +169,7 @@ impl RunState {
             if !known || self.steps.insert(id, Step::new(id, created)).is_some() {
                 return Err(Illegal::new(record, "the step exists, or comes after one that does not"));
             }
-            return Ok(());
+            return self.settle_own(record, Outcome::Succeeded);
         }
         if let Body::StepClaimed(_) = &record.body {
             self.last_fence = self.last_fence.max(record.fence);
@@ -177,7 +187,7 @@ impl RunState {
                 step.go(StepEvent::RetryScheduled, record)?;
                 step.count_try();
                 step.not_before = Some(body.not_before);
-                self.mark_reruns(id, body);
+                self.mark_reruns(id, &body.ended_by);
                 Ok(())
             }
             Body::StepWaiting(body) => {
@@ -192,7 +202,10 @@ impl RunState {
                 step.result.clone_from(&body.result);
                 step.go(StepEvent::Completed, record)
             }
-            Body::StepFailed(_) => step.go(StepEvent::Failed, record),
+            Body::StepFailed(body) => {
+                step.ended_by.clone_from(&body.ended_by);
+                step.go(StepEvent::Failed, record)
+            }
             Body::StepCancelled(_) => step.go(StepEvent::Cancelled, record),
             Body::LeaseExpired(body) => {
                 step.go(StepEvent::Expired, record)?;
@@ -205,8 +218,8 @@ impl RunState {
         }
     }
 
-    /// After a scheduled retry: which outcomes are not served again, and no await counts as cancelled.
-    fn mark_reruns(&mut self, step: StepId, body: &StepRetryScheduled) {
+    /// Before another try: which outcomes are not served again, and no await counts as cancelled.
+    fn mark_reruns(&mut self, step: StepId, ended_by: &[CallId]) {
         let newest_write = self
             .calls
             .values()
@@ -215,7 +228,7 @@ impl RunState {
             .max();
         for call in self.calls.values_mut().filter(|call| call.step == step) {
             let situation = Situation::Retried {
-                ended_attempt: body.ended_by.contains(&call.id),
+                ended_attempt: ended_by.contains(&call.id),
                 write_after: newest_write.is_some_and(|write| write > call.opened),
             };
             call.rerun |= call.outcome.is_some_and(|outcome| replay(outcome, situation) == Replay::RunAgain);
@@ -229,9 +242,15 @@ impl RunState {
 
     /// Settles the call that a record belongs to, if it belongs to one.
     pub(super) fn settle_own(&mut self, record: &Record, outcome: Outcome) -> Done {
-        if record.call.is_some() {
-            self.call_mut(record)?.settle(record.seq, outcome, None);
+        if record.call.is_none() {
+            return Ok(());
         }
+        let position = self.position(record);
+        let call = self.call_mut(record)?;
+        if !call.is_undecided() {
+            return Err(Illegal::new(record, "the call was sent off already"));
+        }
+        call.settle(position, outcome, None);
         Ok(())
     }
 }

@@ -9,17 +9,33 @@ use crate::contracts::approval::ApprovalDecisionKind;
 use crate::contracts::hook::{HookClass, HookOutcome};
 use crate::contracts::policy::Decision;
 use crate::ids::ApprovalId;
+use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    Amounts, ApprovalDecided, Body, BudgetReturned, EffectClass, EffectResolved, EffectStatus, Name, Record,
-    Resolution,
+    Amounts, ApprovalDecided, Body, BudgetReturned, EffectClass, EffectResolved, EffectStarted, EffectStatus,
+    Key, Name, Record, Resolution,
 };
 
 type Done = Result<(), Illegal>;
 
 impl RunState {
+    /// The call that a record belongs to. A new step's record names that step, not the one that added it.
     pub(super) fn call_mut(&mut self, record: &Record) -> Result<&mut Call, Illegal> {
         let call = record.call.and_then(|id| self.calls.get_mut(&id));
-        call.ok_or_else(|| Illegal::new(record, "no such call"))
+        let call = call.ok_or_else(|| Illegal::new(record, "no such call"))?;
+        let foreign = record.step.is_some_and(|step| step != call.step);
+        if foreign && !matches!(record.body, Body::StepCreated(_)) {
+            return Err(Illegal::new(record, "the call belongs to another step"));
+        }
+        Ok(call)
+    }
+
+    /// A key is held by one call of the run.
+    fn check_key(&self, record: &Record, key: Option<&Key>) -> Done {
+        let holds = |call: &Call| call.key.as_ref() == key && call.phase != CallPhase::Abandoned;
+        if key.is_some() && self.calls.values().any(holds) {
+            return Err(Illegal::new(record, "another call holds the key"));
+        }
+        Ok(())
     }
 
     pub(super) fn change_call(&mut self, record: &Record) -> Done {
@@ -29,21 +45,24 @@ impl RunState {
             };
             let lane = record.lane.clone().or_else(|| Name::new("0"));
             let lane = lane.ok_or_else(|| Illegal::new(record, "a call has a lane"))?;
-            return match self.calls.insert(id, Call::new(id, step, lane, record.seq, opened)) {
+            self.check_key(record, opened.key.as_ref())?;
+            return match self.calls.insert(id, Call::new(id, step, lane, self.position(record), opened)) {
                 None => Ok(()),
                 Some(_) => Err(Illegal::new(record, "the call exists")),
             };
         }
         // A settled receive takes the signal or message that its cause names.
         if let (Body::EffectSettled(_), Some(cause)) = (&record.body, record.cause) {
-            self.signals.retain(|mail| mail.seq != cause);
-            self.messages.retain(|mail| mail.seq != cause);
+            self.signals.retain(|mail| mail.position != cause);
+            self.messages.retain(|mail| mail.position != cause);
         }
+        let position = self.position(record);
         let call = self.call_mut(record)?;
+        check_dispatch(call, record)?;
         match &record.body {
-            Body::CallCancelled(body) => call.await_cancelled = Some((record.seq, body.elapsed_ms)),
+            Body::CallCancelled(body) => call.await_cancelled = Some((position, body.elapsed_ms)),
             Body::CallAbandoned(_) => call.phase = CallPhase::Abandoned,
-            Body::EffectStarted(_) => return start(call, record),
+            Body::EffectStarted(body) => return start(call, record, body),
             Body::EffectSettled(body) => {
                 let early = matches!(body.status, EffectStatus::NoEffect | EffectStatus::Cancelled);
                 let allowed = match call.phase {
@@ -51,11 +70,15 @@ impl RunState {
                     CallPhase::Open => early || call.effect != EffectClass::Write,
                     CallPhase::Doubted | CallPhase::Settled | CallPhase::Abandoned => false,
                 };
-                if !allowed {
-                    return Err(Illegal::new(record, "the effect is not running"));
+                let unknown = body.status == EffectStatus::TimedOut && call.effect == EffectClass::Write;
+                if !allowed || unknown {
+                    return Err(Illegal::new(
+                        record,
+                        "the effect is not running, or nobody knows how it ended",
+                    ));
                 }
                 let outcome = call.outcome_of(body.status, body.output_error.is_some());
-                call.settle(record.seq, outcome, body.result.as_ref());
+                call.settle(position, outcome, body.result.as_ref());
             }
             Body::EffectDoubted(body) if call.phase == CallPhase::Started => {
                 (call.phase, call.doubt) = (CallPhase::Doubted, Some(body.cause));
@@ -63,13 +86,16 @@ impl RunState {
             Body::EffectLate(body) => {
                 call.late = Some(Late { result: body.result.clone(), status: body.status });
             }
-            Body::EffectResolved(body) if call.phase == CallPhase::Doubted => resolve(call, record, body),
+            Body::EffectResolved(body) if body.resolution == Resolution::Late && call.late.is_none() => {
+                return Err(Illegal::new(record, "there is no late report"));
+            }
+            Body::EffectResolved(body) if call.phase == CallPhase::Doubted => resolve(call, position, body),
             Body::EffectCompensated(_) if call.phase == CallPhase::Settled => {
-                call.settle(record.seq, Outcome::Compensated, None);
+                call.settle(position, Outcome::Compensated, None);
             }
             Body::TimerSet(body) => call.fires_at = Some(body.fires_at),
-            Body::TimerFired(_) if call.fires_at.is_some() => {
-                call.settle(record.seq, Outcome::Succeeded, None);
+            Body::TimerFired(_) if call.fires_at.is_some() && call.is_undecided() => {
+                call.settle(position, Outcome::Succeeded, None);
             }
             _ => return Err(Illegal::new(record, "the call's phase does not allow it")),
         }
@@ -103,7 +129,11 @@ impl RunState {
             }
             Body::ApprovalVoted(body) => {
                 let voter = record.by.id.clone();
-                self.pending(body.approval, record)?.votes.insert(voter, body.vote);
+                let approval = self.pending(body.approval, record)?;
+                if approval.digest != body.digest {
+                    return Err(Illegal::new(record, "it votes about something else"));
+                }
+                approval.votes.insert(voter, body.vote);
                 Ok(())
             }
             Body::ApprovalDecided(body) => self.decided(record, body),
@@ -146,8 +176,11 @@ impl RunState {
             ApprovalDecisionKind::Denied => ApprovalState::Denied,
         };
         let denied = approval.call.filter(|_| body.decision == ApprovalDecisionKind::Denied);
-        if let Some(call) = denied.and_then(|id| self.calls.get_mut(&id)) {
-            call.settle(record.seq, Outcome::DeniedByPerson, None);
+        let position = self.position(record);
+        match denied.and_then(|id| self.calls.get_mut(&id)) {
+            Some(call) if call.is_undecided() => call.settle(position, Outcome::DeniedByPerson, None),
+            Some(_) => return Err(Illegal::new(record, "the call was sent off already")),
+            None => {}
         }
         Ok(())
     }
@@ -217,22 +250,24 @@ impl RunState {
                 from: Some(body.from),
                 name: None,
                 payload: body.content.clone(),
-                seq: record.seq,
+                position: self.position(record),
             }),
             Body::SignalReceived(body) => self.signals.push(Mail {
                 from: None,
                 name: Some(body.name.clone()),
                 payload: body.payload.clone(),
-                seq: record.seq,
+                position: self.position(record),
             }),
             Body::ChildSpawned(body) => {
                 let child = ChildState { call: record.call, ended: None, on_parent_end: body.on_parent_end };
                 if self.children.insert(body.child, child).is_some() {
                     return Err(Illegal::new(record, "the child exists"));
                 }
+                self.settle_own(record, Outcome::Succeeded)?;
             }
+            Body::MessageSent(_) => self.settle_own(record, Outcome::Succeeded)?,
             Body::ChildEnded(body) => {
-                match self.children.get_mut(&body.child).filter(|child| child.ended.is_none()) {
+                match self.children.get_mut(&body.child).filter(|child| child.may_end()) {
                     Some(child) => child.ended = Some(body.status),
                     None => return Err(Illegal::new(record, "no such running child")),
                 }
@@ -244,34 +279,55 @@ impl RunState {
     }
 }
 
-/// A permit leaves: from an open call, from one that replay sends off again, or, under its key, from
-/// one in doubt.
-fn start(call: &mut Call, record: &Record) -> Done {
+/// A permit leaves: from an open call, from one that replay sends off again, or from one in doubt if the
+/// other side honours the key. All permits of a call carry one key.
+fn start(call: &mut Call, record: &Record, body: &EffectStarted) -> Done {
     let allowed = match call.phase {
-        CallPhase::Open | CallPhase::Doubted => true,
+        CallPhase::Open => true,
         CallPhase::Settled => call.rerun,
         CallPhase::Started => call.effect != EffectClass::Write,
+        CallPhase::Doubted => call.permit_key_ttl_ms.is_some() || mutant(Mutant::RepeatDoubtedWrite),
         CallPhase::Abandoned => false,
     };
     if !allowed || record.dispatch != Some(call.dispatch + 1) {
         return Err(Illegal::new(record, "the call may not be dispatched, or not under this number"));
     }
+    if call.permit_key.as_ref().is_some_and(|key| *key != body.key) {
+        return Err(Illegal::new(record, "the call was dispatched under another key"));
+    }
+    call.permit_key = Some(body.key.clone());
+    call.permit_key_ttl_ms = call.permit_key_ttl_ms.or(body.key_ttl_ms);
     call.dispatch += 1;
     (call.phase, call.doubt, call.rerun, call.outcome) = (CallPhase::Started, None, false, None);
+    call.late = None;
     Ok(())
 }
 
-fn resolve(call: &mut Call, record: &Record, body: &EffectResolved) {
+/// What is said about an effect is said about its newest dispatch: a report of an older one says nothing
+/// about the one that may be on its way.
+fn check_dispatch(call: &Call, record: &Record) -> Done {
+    let about_effect = matches!(
+        record.body,
+        Body::EffectSettled(_) | Body::EffectDoubted(_) | Body::EffectLate(_) | Body::EffectResolved(_)
+    );
+    let names = record.dispatch.unwrap_or(0);
+    if about_effect && names != call.dispatch && !mutant(Mutant::AnyDispatch) {
+        return Err(Illegal::new(record, "it is about another dispatch"));
+    }
+    Ok(())
+}
+
+fn resolve(call: &mut Call, position: u64, body: &EffectResolved) {
     let late = call.late.take();
     match (body.resolution, late) {
-        (Resolution::Happened, _) | (Resolution::Late, None) => {
-            call.settle(record.seq, Outcome::Succeeded, body.result.as_ref());
+        (Resolution::Happened | Resolution::Late, None) | (Resolution::Happened, Some(_)) => {
+            call.settle(position, Outcome::Succeeded, body.result.as_ref());
         }
         (Resolution::Late, Some(late)) => {
             let outcome = call.outcome_of(late.status, false);
-            call.settle(record.seq, outcome, late.result.as_ref());
+            call.settle(position, outcome, late.result.as_ref());
         }
-        (Resolution::DidNotHappen, _) => call.settle(record.seq, Outcome::NoEffect, None),
-        (Resolution::Compensated, _) => call.settle(record.seq, Outcome::Compensated, None),
+        (Resolution::DidNotHappen, _) => call.settle(position, Outcome::NoEffect, None),
+        (Resolution::Compensated, _) => call.settle(position, Outcome::Compensated, None),
     }
 }

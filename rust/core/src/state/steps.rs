@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Illegal;
 use crate::content::Content;
-use crate::ids::StepId;
+use crate::ids::{CallId, StepId};
 use crate::records::{Fence, Key, Name, Record, RetryPolicy, StepCreated, StepKind, StepStatus, Wait};
 use crate::transitions::{StepEvent, step_after};
 
@@ -16,6 +16,8 @@ pub struct Step {
     /// Grows with every failed try, for ever.
     pub attempt: u32,
     pub concurrency_key: Option<Key>,
+    /// The calls whose outcomes ended it, once it has failed.
+    pub ended_by: Vec<CallId>,
     /// Failed tries since it was created or its run was retried: what `max_attempts` bounds.
     pub failed_tries: u32,
     /// Of the newest claim; it holds while the step is running.
@@ -42,6 +44,7 @@ impl Step {
             after: created.after.clone(),
             attempt: 1,
             concurrency_key: created.concurrency_key.clone(),
+            ended_by: Vec::new(),
             failed_tries: 0,
             fence: None,
             id,
