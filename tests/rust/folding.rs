@@ -3,7 +3,8 @@
 
 mod world;
 
-use holdfast_core::content::erase;
+use holdfast_core::content::{Openings, erase};
+use holdfast_core::ids::{StoreId, StreamId};
 use holdfast_core::journal::Journal;
 use holdfast_core::records::*;
 use holdfast_core::run::*;
@@ -280,4 +281,20 @@ fn the_replay_table_is_the_one_of_the_design() {
         };
         assert_eq!(row, expected, "{outcome:?}");
     }
+}
+
+#[test]
+fn a_session_and_a_store_begin_with_their_own_creation() {
+    let session = holdfast_core::ids::SessionId::new(1, [1; 10]);
+    let other = holdfast_core::ids::SessionId::new(1, [2; 10]);
+    let first = |body: Body, stream: StreamId| {
+        let record = Record::place(&Draft::new(body, system()), stream, 1, 1, genesis(store_id(), stream));
+        State::first(&record, &Openings::new(), None).is_ok()
+    };
+    let created = |session| Body::from(SessionCreated { labels: Labels::new(), session });
+    assert!(first(created(session), StreamId::Session(session)));
+    assert!(!first(created(other), StreamId::Session(session)));
+    let store = |store| Body::from(StoreCreated { format: 1, store });
+    assert!(first(store(store_id()), StreamId::Store));
+    assert!(!first(store(StoreId::new(1, [9; 10])), StreamId::Store), "another store's stream");
 }

@@ -26,7 +26,7 @@ use crate::chain::Head;
 use crate::content::Openings;
 use crate::error::{Code, Coded};
 use crate::ids::{StoreId, StreamId};
-use crate::records::{Body, Record};
+use crate::records::{Body, Record, genesis};
 
 /// A record that cannot follow what precedes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,10 +69,12 @@ impl State {
                 let parent = parent.ok_or_else(|| Illegal::new(record, "the parent's fold is missing"))?;
                 RunState::forked(record, forked, parent).map(|run| Self::Run(Box::new(run)))
             }
-            (StreamId::Session(_), Body::SessionCreated(_)) => {
+            (StreamId::Session(id), Body::SessionCreated(created)) if created.session == id => {
                 Ok(Self::Session(Box::new(SessionState::created(record))))
             }
-            (StreamId::Store, Body::StoreCreated(created)) => {
+            (StreamId::Store, Body::StoreCreated(created))
+                if record.prev == genesis(created.store, StreamId::Store) =>
+            {
                 Ok(Self::Store(Box::new(StoreState::created(record, created))))
             }
             (StreamId::Run(_) | StreamId::Session(_) | StreamId::Store, _) => {
@@ -122,7 +124,7 @@ pub fn fold(
     let mut state = None;
     for record in records {
         match &mut state {
-            None if record.prev != crate::records::genesis(store, record.stream) => {
+            None if record.prev != genesis(store, record.stream) => {
                 return Err(Illegal::new(record, "its prev is not the stream's origin"));
             }
             None => state = Some(State::first(record, openings, parent)?),
