@@ -585,3 +585,33 @@ fn a_child_gets_no_more_than_its_parent_has_left() {
     };
     assert_eq!(returned.usd_micros, Some(40), "what a grandchild holds is not left over");
 }
+
+#[test]
+fn a_worker_without_a_claim_adds_no_step_and_ends_no_run() {
+    let mut world = World::one_step();
+    let add = Command::AddStep { call: None, claim: None, step: Box::new(new_step(2, &[])) };
+    assert_eq!(world.refused(worker("w1"), add.clone()), "claim_needed");
+    assert_eq!(world.refused(worker("w1"), Command::End { reason: EndReason::Killed }), "not_a_person");
+    assert_eq!(world.wrote(dana(), add), ["step.created"]);
+    let wrote = world.wrote(system(), Command::End { reason: EndReason::Killed });
+    assert_eq!(wrote, ["step.cancelled", "step.cancelled", "run.finished"]);
+}
+
+#[test]
+fn a_fork_opens_again_what_failed_before_the_cut() {
+    let (mut world, claim) = World::claimed();
+    world.ask(worker("w1"), fail(claim, false)).unwrap();
+    let cut = world.run().head.seq - 1;
+    assert_eq!(world.journal.records()[usize::try_from(cut).unwrap() - 1].kind(), "step.failed");
+    let fork = Command::Fork {
+        run: run_id(2),
+        labels: Labels::new(),
+        package: package("1"),
+        effects: ForkEffects::Serve,
+        reason: None,
+    };
+    let mut forked = World { journal: world.journal.fork_at(cut).unwrap(), ..world };
+    forked.ask(dana(), fork).unwrap();
+    let claim = forked.claim(1, "w2").unwrap();
+    assert_eq!(forked.wrote(worker("w2"), complete(claim)), ["step.completed", "run.finished"]);
+}
