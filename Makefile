@@ -6,12 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 VENV_STAMP := $(VENV)/.made
 BUILD_STAMP := $(VENV)/.built
+# A second build of the extension with planted faults: a fault test that finds nothing in it shows nothing.
+MUTANTS_PYTHON := $(CURDIR)/target/mutants-python
+MUTANTS_STAMP := $(MUTANTS_PYTHON)/.made
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml -o -name '*.sql')
 
 # pyo3 asks this interpreter what to build for, so that the result does not depend on the caller's PATH.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test mutants lint bench faults wheel clean
+.PHONY: help setup demo test tools mutants lint bench faults wheel clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -22,10 +25,14 @@ setup: $(BUILD_STAMP) ## Make .venv with every tool and build the extension into
 demo: $(BUILD_STAMP) ## Show what Holdfast does, in a minute
 	$(BIN)/python -m holdfast demo
 
-test: $(BUILD_STAMP) ## Run the Rust tests, the Python tests and the mutants
+test: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the Rust tests, the Python tests, the fault tests and the mutants
 	cargo test --workspace --locked
-	$(BIN)/python -m pytest
-	$(if $(wildcard tests/mutants.py),$(MAKE) mutants)
+	HOLDFAST_MUTANTS_PYTHON=$(MUTANTS_PYTHON) $(BIN)/python -m pytest
+	$(MAKE) mutants
+
+# What the fault tests use beside Python and Rust.
+tools:
+	@sh tests/faults/tools.sh
 
 mutants: $(BUILD_STAMP) ## Break each rule on purpose and see that a test notices
 	$(BIN)/python tests/mutants.py
@@ -41,8 +48,9 @@ lint: $(BUILD_STAMP) ## Check formatting, lints, types and the extension's stubs
 bench: $(BUILD_STAMP) ## Measure and rewrite docs/BENCHMARKS.md
 	$(BIN)/python benches/run.py
 
-faults: $(BUILD_STAMP) ## Run the property tests for a long time
+faults: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the property and fault tests for a long time
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --workspace --locked --release
+	HOLDFAST_FAULT_SECONDS=$${HOLDFAST_FAULT_SECONDS:-300} HOLDFAST_MUTANTS_PYTHON=$(MUTANTS_PYTHON) \
 	$(BIN)/python -m pytest --hypothesis-profile=long --timeout=3600
 
 # Linked here as usual, the wheel would ask for this machine's glibc (2.34 where it is 2.36). zig links against
@@ -78,4 +86,13 @@ $(VENV_STAMP): pyproject.toml
 # against 36 s on two cores), and what the tests run is then what users get.
 $(BUILD_STAMP): $(VENV_STAMP) $(RUST_SOURCES)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked --quiet
+	touch $@
+
+$(MUTANTS_STAMP): $(BUILD_STAMP) $(shell find python -name '*.py')
+	RUSTFLAGS="$$RUSTFLAGS --cfg mutants" CARGO_TARGET_DIR=target/mutants \
+	cargo build --locked --quiet -p holdfast-bridge --features pyo3/extension-module
+	rm -rf $(MUTANTS_PYTHON)
+	mkdir -p $(MUTANTS_PYTHON)
+	cp -R python/holdfast $(MUTANTS_PYTHON)/holdfast
+	cp target/mutants/debug/lib_core.so $(MUTANTS_PYTHON)/holdfast/_core.abi3.so
 	touch $@

@@ -1,5 +1,7 @@
 """Breaks each rule of the core on purpose and sees that a test notices.
 
+The mutants of the store need real processes and disks: tests/faults plants those.
+
 One extra build of the core's tests with ``--cfg mutants``; the mutant is chosen at run time by
 ``HOLDFAST_MUTANT``. First the suite must pass with none, or a killed mutant means nothing.
 """
@@ -19,10 +21,11 @@ SOURCE = ROOT / "rust/core/src/mutants.rs"
 SUITES = ("runs", "waiting", "folding", "matching", "chain", "model")
 
 
-def names() -> list[str]:
-    """The mutants, as the table in ``mutants.rs`` lists them."""
+def names(*, of_store: bool = False) -> list[str]:
+    """The mutants of the core, or of the store, as the table in ``mutants.rs`` lists them."""
     table = SOURCE.read_text().split("mutants! {", 2)[-1].split("\n}")[0]
-    return re.findall(r"^    ([A-Z]\w+),$", table, re.MULTILINE)
+    found = re.findall(r"^    /// (.*)\n    ([A-Z]\w+),$", table, re.MULTILINE)
+    return [name for about, name in found if about.startswith("The store:") == of_store]
 
 
 def build() -> list[str]:

@@ -52,6 +52,7 @@ def test_schemas_are_listed_and_printed() -> None:
     listed = holdfast("schema").stdout.split()
     assert len(listed) == 79 + 13
     assert {"run.created", "x.*", "hook_spec"} <= set(listed)
+    assert json.loads(holdfast("schema", "--json").stdout) == listed
     schema = json.loads(holdfast("schema", "step.claimed").stdout)
     assert schema["$ref"] == "#/$defs/StepClaimed"
     assert set(schema["$defs"]["StepClaimed"]["required"]) == {"lease_ms", "state_version", "worker"}
@@ -61,5 +62,7 @@ def test_wrong_use_is_said_with_exit_code_2() -> None:
     unknown = holdfast("schema", "run.teleported")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert unknown.stderr.startswith("unknown_kind: ")
+    hidden = holdfast("schema", "\x1b[2J")
+    assert (hidden.returncode, "\x1b" in hidden.stderr) == (2, False)
     assert holdfast("teleport").returncode == 2
     assert holdfast("--version").stdout.split() == ["holdfast", __version__]

@@ -1,4 +1,4 @@
-"""Every example that people read is executed: doctests of all modules, and README's Python."""
+"""Every example that people read is executed: doctests of all modules, the Python of README and of guides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 import holdfast
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+GUIDES = {"README.md": 1, "docs/STORE.md": 12}  # how many blocks each has at least
 MODULES = ["holdfast"] + [
     found.name
     for found in pkgutil.walk_packages(holdfast.__path__, "holdfast.")
@@ -33,9 +34,29 @@ def test_the_primitives_and_the_readers_have_examples() -> None:
         assert any(test.examples for test in finder.find(importlib.import_module(name))), name
 
 
-def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_python_of_a_guide_runs_from_top_to_bottom(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= GUIDES[name]
     namespace: dict[str, object] = {"__name__": "__main__"}
     for at, block in enumerate(blocks):
-        exec(compile(block, f"README.md[{at}]", "exec"), namespace)
+        exec(compile(block, f"{name}[{at}]", "exec"), namespace)
+
+
+def test_the_guide_lists_every_table_and_view_with_columns_that_exist() -> None:
+    page = (ROOT / "docs" / "STORE.md").read_text()
+    section = page.split("## SQL for people")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \| .+ \| (`.+) \|$", section, re.MULTILINE)
+    store = holdfast.open("memory:")
+    listed = set()
+    for names, columns in rows:
+        for name, told in zip(re.findall(r"`(\w+)`", names), columns.split("; "), strict=True):
+            shown = re.findall(r"`(\w+)`", told)
+            found = store.sql("select name from pragma_table_info(?) order by cid", [name])
+            assert shown == [column["name"] for column in found], name
+            listed.add(name)
+    there = store.sql("select name from sqlite_master where type in ('table', 'view')")
+    assert listed == {row["name"] for row in there}

@@ -38,6 +38,10 @@ class CommandError(HoldfastError):
     """A command on a run that was refused. It has changed nothing."""
 
 
+class StoreError(HoldfastError):
+    """A store that cannot be opened or used, or that took nothing more."""
+
+
 class StateError(HoldfastError, ValueError):
     """A state that cannot be patched."""
 

@@ -56,7 +56,7 @@ fn forged(world: &World, change: impl FnOnce(&mut Draft)) -> Result<(), Illegal>
     let mut draft = Draft::new(body, worker("w1"));
     (draft.step, draft.fence) = (Some(step_id(1)), world.step(1).fence);
     change(&mut draft);
-    let record = Record::place(&draft, last.stream, last.seq + 1, last.at, last.hash().unwrap());
+    let record = Record::place(draft, last.stream, last.seq + 1, last.at, last.hash().unwrap());
     world.journal.state().unwrap().clone().apply(&record, &world.journal.openings)
 }
 
@@ -288,7 +288,7 @@ fn a_session_and_a_store_begin_with_their_own_creation() {
     let session = holdfast_core::ids::SessionId::new(1, [1; 10]);
     let other = holdfast_core::ids::SessionId::new(1, [2; 10]);
     let first = |body: Body, stream: StreamId| {
-        let record = Record::place(&Draft::new(body, system()), stream, 1, 1, genesis(store_id(), stream));
+        let record = Record::place(Draft::new(body, system()), stream, 1, 1, genesis(store_id(), stream));
         State::first(&record, &Openings::new(), None).is_ok()
     };
     let created = |session| Body::from(SessionCreated { labels: Labels::new(), session });

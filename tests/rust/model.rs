@@ -168,7 +168,12 @@ fn note(claim: Option<Claim>) -> Command {
     let body = json!({"level": "info", "text": "note"});
     Command::Append {
         claim,
-        entries: vec![Entry { body, kind: "note.logged".into(), privacy: Privacy::Internal }],
+        entries: vec![Entry {
+            blobs: BTreeMap::new(),
+            body,
+            kind: "note.logged".into(),
+            privacy: Privacy::Internal,
+        }],
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod world;
 
+use std::collections::BTreeMap;
+
 use holdfast_core::clock::Now;
 use holdfast_core::matching::Asked;
 use holdfast_core::records::*;
@@ -307,7 +309,12 @@ fn only_a_failed_run_can_be_retried_and_then_it_goes_on() {
 fn after_the_end_only_evidence_is_taken() {
     let (mut world, claim) = World::claimed();
     world.ask(worker("w1"), complete(claim)).unwrap();
-    let entry = |kind: &str, body| Entry { body, kind: kind.into(), privacy: Privacy::Internal };
+    let entry = |kind: &str, body| Entry {
+        blobs: BTreeMap::new(),
+        body,
+        kind: kind.into(),
+        privacy: Privacy::Internal,
+    };
     let append = |kind: &str, body| Command::Append { claim: None, entries: vec![entry(kind, body)] };
     let note = json!({"level": "info", "text": "looked at it"});
     assert_eq!(world.wrote(dana(), append("note.logged", note)), ["note.logged"]);
@@ -333,7 +340,12 @@ fn after_the_end_only_evidence_is_taken() {
 #[test]
 fn the_low_level_door_seals_contents_and_keeps_reserved_kinds_out() {
     let (mut world, claim) = World::claimed();
-    let entry = |kind: &str, body| Entry { body, kind: kind.into(), privacy: Privacy::Sensitive };
+    let entry = |kind: &str, body| Entry {
+        blobs: BTreeMap::new(),
+        body,
+        kind: kind.into(),
+        privacy: Privacy::Sensitive,
+    };
     let entries = vec![
         entry("note.logged", json!({"level": "info", "text": "card 4242"})),
         entry("x.acme.shipped", json!({"data": {"n": null}, "content": {"to": "dana"}})),
@@ -453,7 +465,7 @@ fn a_fork_goes_on_from_the_parents_prefix_and_takes_no_rights_along() {
     world.ask(worker("w1"), patch(claim, 1)).unwrap();
     let fork = |run| Command::Fork {
         run,
-        labels: std::collections::BTreeMap::new(),
+        labels: BTreeMap::new(),
         package: package("2"),
         effects: ForkEffects::Serve,
         reason: None,
@@ -614,4 +626,39 @@ fn a_fork_opens_again_what_failed_before_the_cut() {
     forked.ask(dana(), fork).unwrap();
     let claim = forked.claim(1, "w2").unwrap();
     assert_eq!(forked.wrote(worker("w2"), complete(claim)), ["step.completed", "run.finished"]);
+}
+
+#[test]
+fn after_a_restore_every_open_step_waits_for_a_person_and_what_was_sent_off_is_in_doubt() {
+    let (mut world, claim) = World::claimed();
+    let asked = write_call("0", "refund", &json!({"order": "42"}));
+    world.open_call(claim, 1, &asked, json!({"order": "42"}));
+    world.start_call(claim, 1);
+    assert_eq!(world.refused(dana(), Command::Restored {}), "not_a_person");
+    let kinds = world.wrote(system(), Command::Restored {});
+    assert_eq!(kinds, ["lease.expired", "effect.doubted", "step.waiting"]);
+    assert_eq!(world.run().status(), RunStatus::Waiting);
+    assert_eq!(world.wrote(system(), Command::Restored {}), Vec::<String>::new());
+    assert_eq!(world.refused(worker("w1"), complete(claim)), "stale_fence");
+    let resume = || Command::Resume { package: package("1"), reason: None };
+    assert_eq!(world.wrote(dana(), resume()), ["run.resumed", "step.woken"]);
+}
+
+#[test]
+fn after_a_restore_a_step_that_waited_for_something_else_waits_for_the_person_first() {
+    let (mut world, claim) = World::claimed();
+    world.ask(worker("w1"), wait(claim, vec![wait_for(WaitOn::Signal, Some("go"), None)])).unwrap();
+    assert_eq!(world.wrote(system(), Command::Restored {}), ["step.woken", "step.waiting"]);
+    let go = Command::Signal { name: name("go"), payload: value(json!(1)) };
+    assert_eq!(world.wrote(dana(), go), ["signal.received"]);
+    assert_eq!(world.step(1).waits, [wait_for(WaitOn::Restored, None, None)]);
+}
+
+#[test]
+fn only_contents_of_an_ended_run_are_erased() {
+    let mut world = World::one_step();
+    let erase = || Command::Erase { commits: vec![digest("x")], reason: None };
+    assert_eq!(world.refused(dana(), erase()), "run_open");
+    world.ask(dana(), Command::End { reason: EndReason::Killed }).unwrap();
+    assert_eq!(world.wrote(dana(), erase()), ["content.erased"]);
 }

@@ -12,6 +12,7 @@ use holdfast_core::journal::TransactError;
 use holdfast_core::merge::DiffError;
 use holdfast_core::records::ReadError;
 use holdfast_core::state::Illegal;
+use holdfast_store::StoreError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -62,6 +63,22 @@ impl Raise for HookSpecError {
 
 impl Raise for TransactError {
     const CLASS: &'static str = "CommandError";
+}
+
+impl Raise for StoreError {
+    const CLASS: &'static str = "StoreError";
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Command(error) => error.raise(py),
+            Self::Chain(error) => error.raise(py),
+            Self::Content(error) => error.raise(py),
+            Self::Id(error) => error.raise(py),
+            Self::KeyConflict(_) => {
+                build(py, "CommandError", self.code(), &self.to_string(), &PyDict::new(py))
+            }
+            _ => build(py, Self::CLASS, self.code(), &self.to_string(), &PyDict::new(py)),
+        }
+    }
 }
 
 impl Raise for Illegal {

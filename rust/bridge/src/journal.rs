@@ -83,7 +83,7 @@ impl Journal {
 }
 
 /// The fold as a tree, with the status that follows from it.
-fn described(state: Option<&State>) -> Result<Value, CanonicalError> {
+pub(crate) fn described(state: Option<&State>) -> Result<Value, CanonicalError> {
     let Some(state) = state else { return Ok(Value::Null) };
     let mut described = to_value(state)?;
     if let Some(run) = state.as_run() {

@@ -1,7 +1,8 @@
 //! The hash chain of a stream: each record holds the hash of the one before. Checking it needs only
 //! the records' text and the ids of store and stream; nothing is encoded again.
 
-use crate::content::{self, ContentError, Openings};
+use crate::canonical::{Writer, write_serde};
+use crate::content::{self, Content, ContentError, Openings, Sealed};
 use crate::error::{Code, Coded};
 use crate::ids::{StoreId, StreamId};
 use crate::mutants::{Mutant, mutant};
@@ -71,39 +72,66 @@ impl Coded for ChainError {
     }
 }
 
+/// A record in its place, its hash, and what opens its contents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stamped {
+    pub blobs: Vec<Content>,
+    pub hash: RecordHash,
+    pub record: Record,
+    pub sealed: Vec<Sealed>,
+}
+
+/// Records that are committed together, and the text that is kept of them: see [`crate::frame`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StampedFrame {
+    pub body: Vec<u8>,
+    pub records: Vec<Stamped>,
+}
+
 /// Gives drafts their places after `head`, and moves it on.
-pub fn stamp(head: &mut Head, drafts: &[Draft], wall_ms: u64) -> Result<Vec<Record>, ReadError> {
-    let mut records = Vec::with_capacity(drafts.len());
-    for draft in drafts {
+pub fn stamp(head: &mut Head, drafts: Vec<Draft>, wall_ms: u64) -> Result<StampedFrame, ReadError> {
+    let mut frame = StampedFrame { body: vec![b'['], records: Vec::with_capacity(drafts.len()) };
+    let mut writer = Writer::new();
+    for mut draft in drafts {
         head.at = head.at.max(wall_ms);
         head.seq += if mutant(Mutant::SeqSkips) { 2 } else { 1 };
+        let (sealed, blobs) = (std::mem::take(&mut draft.sealed), std::mem::take(&mut draft.blobs));
         let record = Record::place(draft, head.stream, head.seq, head.at, head.hash);
-        let text = record.bytes()?;
+        writer.reset(None);
+        write_serde(&mut writer, &record)?;
+        let text = writer.bytes();
         if text.len() > crate::limits::RECORD_BYTES_MAX {
             return Err(ReadError::new(Fault::RecordTooLarge, "$", "a record larger than record_bytes_max"));
         }
+        let hash = hash_text(text);
         if !mutant(Mutant::PrevFrozen) {
-            head.hash = hash_text(&text);
+            head.hash = hash;
         }
-        records.push(record);
+        if frame.body.len() > 1 {
+            frame.body.push(b',');
+        }
+        frame.body.extend_from_slice(text);
+        frame.records.push(Stamped { blobs, hash, record, sealed });
     }
-    Ok(records)
+    frame.body.push(b']');
+    Ok(frame)
 }
 
 /// Checks records one by one, in memory that does not grow.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Auditor {
     head: Head,
+    writer: Writer,
 }
 
 impl Auditor {
     pub fn new(store: StoreId, stream: StreamId) -> Self {
-        Self { head: Head::start(store, stream) }
+        Self { head: Head::start(store, stream), writer: Writer::new() }
     }
 
     /// Goes on after a head that was checked before.
     pub fn after(head: Head) -> Self {
-        Self { head }
+        Self { head, writer: Writer::new() }
     }
 
     pub fn head(&self) -> Head {
@@ -113,8 +141,9 @@ impl Auditor {
     /// Checks the next record of the stream.
     pub fn next(&mut self, text: &[u8]) -> Result<Record, ChainError> {
         let expected = self.head.seq + 1;
-        let bad = |flaw| ChainError { flaw, seq: expected, stream: self.head.stream };
-        let record = Record::parse(text).map_err(|error| bad(error.into()))?;
+        let stream = self.head.stream;
+        let bad = |flaw| ChainError { flaw, seq: expected, stream };
+        let record = Record::parse_with(text, &mut self.writer).map_err(|error| bad(error.into()))?;
         if record.stream != self.head.stream {
             return Err(bad(Flaw::OtherStream));
         }

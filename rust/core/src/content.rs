@@ -29,6 +29,18 @@ pub struct Content {
     pub privacy: Privacy,
 }
 
+impl Content {
+    /// The tree that it is written as.
+    pub(crate) fn to_tree(&self) -> Value {
+        let mut members = serde_json::Map::new();
+        members.insert("bytes".to_owned(), self.bytes.into());
+        members.insert("commit".to_owned(), self.commit.to_string().into());
+        members.insert("media".to_owned(), self.media.as_str().into());
+        members.insert("privacy".to_owned(), self.privacy.as_str().into());
+        Value::Object(members)
+    }
+}
+
 /// Sixteen random bytes, written as hex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Salt(pub [u8; 16]);
@@ -59,6 +71,8 @@ pub struct Opening {
 /// A value on its way into a record: what the record will hold, and what is kept beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sealed {
+    /// The value in canonical form: what the commitment is over, and what is kept.
+    pub bytes: Vec<u8>,
     pub content: Content,
     pub opening: Opening,
 }
@@ -108,7 +122,7 @@ pub fn seal(value: Value, salt: Salt, privacy: Privacy) -> Result<Sealed, Canoni
         media: Media::json(),
         privacy,
     };
-    Ok(Sealed { content, opening: Opening { salt, value } })
+    Ok(Sealed { bytes, content, opening: Opening { salt, value } })
 }
 
 /// The value that a content commits to, checked against the commitment.

@@ -101,6 +101,8 @@ codes! {
     NoSteps = "no_steps", "Give the run at least one step.";
     KindReserved = "kind_reserved", "Append note.logged, cost.recorded, artifact.created, checkpoint.created or x.<vendor>.<name>.";
     ClaimNeeded = "claim_needed", "Pass the claim under which you work.";
+    RunOpen = "run_open", "Wait until the run has ended, or cancel it.";
+    OpenForks = "open_forks", "Wait until the run's forks have ended.";
     NotFailed = "not_failed", "Only failed runs can be retried; start or fork a run instead.";
     BadForkPoint = "bad_fork_point", "Fork at a record before the run's end.";
     Misaddressed = "misaddressed", "Deliver the envelope to the run that it names.";
@@ -111,6 +113,35 @@ codes! {
     NotAPerson = "not_a_person", "Let a person decide this.";
     NotAWorker = "not_a_worker", "Claim steps as a worker.";
     DeadlineNotDue = "deadline_not_due", "Wait for the deadline, or cancel the run.";
+    KeyConflict = "key_conflict", "Use another key, or the agent and the input that the key was first used with.";
+
+    // The store.
+    BadUrl = "bad_url", "Use a folder's path, sqlite:///path or memory:.";
+    NoSuchStore = "no_such_store", "Check the path, or open it without read_only to make a store there.";
+    NotAStore = "not_a_store", "Choose an empty folder, or the folder of a store.";
+    NewerStore = "newer_store", "Use the Holdfast version that wrote this store, or a newer one.";
+    MigrationNeeded = "migration_needed", "Stop the older processes, then run holdfast migrate.";
+    MigrationChanged = "migration_changed", "Restore the store from a backup, or use the Holdfast that made it.";
+    NetworkFilesystem = "network_filesystem", "Put the store on a local disk, or use PostgreSQL for many machines.";
+    ReadOnlyStore = "read_only_store", "Open the store for writing, in a folder that may be written to.";
+    NoPermission = "no_permission", "Give the user who runs this the right to read and write the folder.";
+    DiskFull = "disk_full", "Make room on the disk and try again; nothing was written.";
+    StoreBusy = "store_busy", "Wait for the process that the message names, or stop it.";
+    StorePoisoned = "store_poisoned", "Run holdfast doctor on the folder: it checks what is on the disk and clears the mark.";
+    StoreReplaced = "store_replaced", "Use holdfast sql to look into a live store; close this handle and run holdfast doctor.";
+    StoreTruncated = "store_truncated", "Records that were acknowledged are missing at the end: restore a backup, or accept the loss with holdfast doctor --accept-loss.";
+    StoreCorrupt = "store_corrupt", "Run holdfast verify and holdfast doctor; restore a backup if the journal is damaged.";
+    StoreClosed = "store_closed", "Open the store again.";
+    StoreForked = "store_forked", "Open the store again in the forked child; a handle belongs to the process that opened it.";
+    StoreFailed = "store_failed", "Look at the disk and the system's log, then run holdfast doctor.";
+    NoSuchBlob = "no_such_blob", "Check the reference; blobs that nothing refers to are collected.";
+    BlobForged = "blob_forged", "Run holdfast verify: what is stored is not what was put there.";
+    BadSql = "bad_sql", "Send one reading statement (select); docs/STORE.md lists the tables.";
+    TargetExists = "target_exists", "Name a folder that does not exist yet.";
+    BadBackup = "bad_backup", "Use a backup that holdfast backup made, whole.";
+    RowsDiffer = "rows_differ", "Run holdfast doctor --rebuild: the rows are made anew from the journal.";
+    ContentLost = "content_lost", "A value is gone that nobody erased: restore a backup if you need it.";
+
     BadEndReason = "bad_end_reason", "Use killed, deadline, quota or shutdown; cancel and complete have commands of their own.";
 }
 

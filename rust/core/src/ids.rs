@@ -44,14 +44,41 @@ fn uuid7(at_ms: u64, random: [u8; 10]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-fn write_body(id: u128) -> String {
-    (0..BODY)
-        .rev()
-        .map(|at| {
-            let digit = usize::try_from((id >> (at * 5)) & 31).unwrap_or(0);
-            char::from(ALPHABET[digit])
-        })
-        .collect()
+/// An id's text, on the stack: journals hold several in each record.
+struct Spelled {
+    bytes: [u8; 40],
+    length: usize,
+}
+
+impl Spelled {
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+fn spell(prefix: &str, id: u128) -> Spelled {
+    let (mut bytes, at) = ([0u8; 40], prefix.len());
+    bytes[..at].copy_from_slice(prefix.as_bytes());
+    bytes[at] = b'_';
+    let mut left = id;
+    for place in bytes[at + 1..=at + BODY].iter_mut().rev() {
+        *place = ALPHABET[usize::try_from(left & 31).unwrap_or(0)];
+        left >>= 5;
+    }
+    Spelled { bytes, length: at + 1 + BODY }
+}
+
+/// Reads an id from text without keeping the text.
+struct Text<T>(std::marker::PhantomData<T>);
+
+impl<T: FromStr<Err = IdError>> de::Visitor<'_> for Text<T> {
+    type Value = T;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
 }
 
 fn read_body(text: &str) -> Result<u128, IdError> {
@@ -91,10 +118,14 @@ macro_rules! ids {
             pub fn new(at_ms: u64, random: [u8; 10]) -> Self {
                 Self(uuid7(at_ms, random))
             }
+
+            fn with_text<T>(self, read: impl FnOnce(&str) -> T) -> T {
+                read(spell($prefix, self.0).as_str())
+            }
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}_{}", $prefix, write_body(self.0))
+                f.write_str(spell($prefix, self.0).as_str())
             }
         }
         impl fmt::Debug for $name {
@@ -137,12 +168,12 @@ macro_rules! textual {
     ($name:ident, $pattern:expr) => {
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                self.with_text(|text| serializer.serialize_str(text))
             }
         }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+                deserializer.deserialize_str(Text(std::marker::PhantomData))
             }
         }
         impl JsonSchema for $name {
@@ -179,6 +210,16 @@ pub enum StreamId {
     Run(RunId),
     Session(SessionId),
     Store,
+}
+
+impl StreamId {
+    fn with_text<T>(self, read: impl FnOnce(&str) -> T) -> T {
+        match self {
+            Self::Run(id) => id.with_text(read),
+            Self::Session(id) => id.with_text(read),
+            Self::Store => read("store"),
+        }
+    }
 }
 
 impl fmt::Display for StreamId {

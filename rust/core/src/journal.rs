@@ -103,6 +103,7 @@ impl Journal {
             gone: self.gone.clone(),
             busy_keys: self.busy_keys.clone(),
             settled_keys: self.settled_keys.clone(),
+            open_forks: false,
         };
         let decided = decide(&view, request, now)?;
         let stream = match &request.command {
@@ -125,7 +126,8 @@ impl Journal {
 
     fn commit(&mut self, stream: StreamId, decided: &Decided, now: &Now) -> Result<Frame, TransactError> {
         let mut head = self.head().unwrap_or_else(|| Head::start(self.store, stream));
-        let records = stamp(&mut head, &decided.drafts, now.wall_ms)?;
+        let stamped = stamp(&mut head, decided.drafts.clone(), now.wall_ms)?;
+        let records: Vec<Record> = stamped.records.into_iter().map(|stamped| stamped.record).collect();
         let mut openings = self.openings.clone();
         openings.extend(decided.openings());
         let mut state = self.state.clone();

@@ -9,6 +9,7 @@ pub mod content;
 pub mod contracts;
 pub mod entropy;
 pub mod error;
+pub mod frame;
 pub mod ids;
 pub mod journal;
 pub mod limits;

@@ -23,6 +23,37 @@ pub const KEY_CHARS_MAX: usize = 512;
 /// Labels of a run.
 pub const LABELS_MAX: usize = 64;
 
+/// Bytes of the records that one command writes.
+pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Commands that are committed together.
+pub const BATCH_COMMANDS_MAX: usize = 512;
+/// Bytes of a content that is kept in the frame; a larger one is a blob.
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one blob.
+pub const BLOB_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// Folded streams that a process keeps in memory.
+pub const CACHED_STREAMS_MAX: usize = 4096;
+/// Records after which a stream's fold is kept anew.
+pub const SNAPSHOT_RECORDS: u64 = 1000;
+/// Bytes of the write-ahead log after which it is written back.
+pub const WAL_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes that are kept free on the disk for the outcomes of running effects.
+pub const RESERVE_BYTES: u64 = 1024 * 1024;
+/// Frames that are checked when a store is opened.
+pub const OPEN_FRAMES_MAX: u64 = 1000;
+/// Records that one page of a reader holds.
+pub const PAGE_RECORDS_MAX: usize = 10_000;
+/// Bytes of one page of a reader.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How long a command waits for its turn, in milliseconds.
+pub const TURN_WAIT_MS: u64 = 30_000;
+/// Rows that one query for people returns.
+pub const SQL_ROWS_MAX: usize = 100_000;
+/// How much older a step has to be to come before one whose priority is one higher, in milliseconds.
+pub const AGEING_MS: u64 = 60_000;
+/// How long a blob that nothing refers to is kept, in milliseconds.
+pub const BLOB_GRACE_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// Steps of one run.
 pub const STEPS_MAX: usize = 1_000;
 /// Children of one run.

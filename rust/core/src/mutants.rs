@@ -81,6 +81,30 @@ mutants! {
     AnyDispatch,
     /// Outcomes are delivered in any order.
     AnyOrder,
+    /// Contents of an open run can be erased.
+    EraseOpen,
+    /// The store: a barrier syncs nothing.
+    NoSync,
+    /// The store: nobody guards the log, or looks whether it is still the file at its path.
+    AnyWal,
+    /// The store: turns are not taken.
+    NoTurn,
+    /// The store: a poisoned store goes on.
+    IgnorePoison,
+    /// The store: a forked child writes through its parent's handle.
+    UseForkedHandle,
+    /// The store: answers leave before COMMIT.
+    AnswerEarly,
+    /// The store: a cached fold is not compared with what others wrote.
+    StaleCache,
+    /// The store: blobs are written in place, without a sync.
+    HastyBlobs,
+    /// The store: verify trusts the frames' own heads.
+    TrustHeads,
+    /// The store: verify opens no contents.
+    TrustContents,
+    /// The store: a restored store keeps its epoch.
+    KeepEpoch,
 }
 
 /// Whether that rule is broken in this process.

@@ -1,5 +1,17 @@
-//! Everything of Holdfast that touches a disk or a socket: the `Store` trait, its engines, blobs.
-//! Nothing is here yet but the wall itself: this crate may use the core's public API and the
-//! operating system, and decides nothing.
+//! Everything of Holdfast that touches a disk or a socket: the [`Store`] trait and its engines, blobs,
+//! and the [`Engine`] that runs the core's decisions in transactions. This crate decides nothing.
 
+pub mod blobs;
+pub mod clock;
+pub mod doctor;
+pub mod engine;
+pub mod error;
+pub mod rows;
+pub mod sqlite;
+pub mod store;
+pub mod verify;
+
+pub use engine::Engine;
+pub use error::StoreError;
 pub use holdfast_core as core;
+pub use store::Store;

@@ -193,6 +193,13 @@ tokens! {
     }
 }
 
+impl Actor {
+    /// Holdfast itself.
+    pub fn system() -> Self {
+        Self { id: Name("holdfast".to_owned()), r#type: ActorType::System }
+    }
+}
+
 impl Package {
     /// The parts that differ.
     pub fn changed(&self, other: &Self) -> Vec<PackagePart> {

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::read::{Fault, ReadError, read};
 use super::{call, flow, govern, run, step};
@@ -90,6 +91,11 @@ pub struct KindInfo {
     pub door: bool,
 }
 
+#[allow(clippy::disallowed_methods, reason = "its caller encodes what was read and compares the bytes")]
+fn plain<T: serde::de::DeserializeOwned>(text: &RawValue) -> Option<T> {
+    serde_json::from_str(text.get()).ok()
+}
+
 macro_rules! door {
     () => {
         false
@@ -147,6 +153,17 @@ macro_rules! kinds {
                         Ok(Body::Unknown(kind.to_owned(), Box::new(body.clone())))
                     }
                     _ => Err(ReadError::new(Fault::UnknownKind, "$", "not the token of a kind")),
+                }
+            }
+
+            /// Reads the body of a known kind from its text; nothing if it is anything but plain.
+            pub(super) fn read_plain(kind: &str, body: &RawValue) -> Option<Self> {
+                match kind {
+                    $($token => plain(body).map(|found| Body::$variant(Box::new(found))),)*
+                    _ if is_extension(kind) => {
+                        plain(body).map(|found| Body::Extension(kind.to_owned(), Box::new(found)))
+                    }
+                    _ => None,
                 }
             }
 

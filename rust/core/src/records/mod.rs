@@ -4,6 +4,7 @@
 
 mod call;
 mod common;
+mod contents;
 mod flow;
 mod govern;
 mod kinds;

@@ -96,6 +96,10 @@ impl Coded for ReadError {
 
 /// Reads a typed value from a tree.
 pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, ReadError> {
+    // Keeping track of the path costs more than reading, and only a refusal needs it.
+    if let Ok(read) = T::deserialize(Tree(value)) {
+        return Ok(read);
+    }
     serde_path_to_error::deserialize(Tree(value)).map_err(|error| {
         let path = match error.path().to_string().as_str() {
             "." => "$".to_owned(),

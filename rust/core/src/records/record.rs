@@ -1,13 +1,17 @@
 //! The envelope of a record, its canonical bytes and its hash.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::common::{Actor, ActorType, Fence, Name, Privacy, RecordHash, Token};
+use super::contents::contents_of;
 use super::kinds::Body;
 use super::read::{Fault, ReadError, read};
-use crate::canonical::{self, CanonicalError, Digest, domains};
+use crate::canonical::{self, CanonicalError, Digest, Writer, domains, write_serde};
 use crate::content::{Content, Sealed};
 use crate::ids::{CallId, StepId, StoreId, StreamId};
 use crate::limits;
@@ -43,6 +47,8 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
     pub attempt: Option<u32>,
+    /// Contents of its body that are kept as blobs already.
+    pub blobs: Vec<Content>,
     pub body: Body,
     pub by: Actor,
     pub call: Option<CallId>,
@@ -62,6 +68,7 @@ impl Draft {
     pub fn new(body: impl Into<Body>, by: Actor) -> Self {
         Self {
             attempt: None,
+            blobs: Vec::new(),
             body: body.into(),
             by,
             call: None,
@@ -106,18 +113,83 @@ struct Shape {
     v: u32,
 }
 
+/// The envelope in one pass; what its fields may be is the same as of [`Shape`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plain<'a> {
+    at: u64,
+    attempt: Option<u32>,
+    #[serde(borrow)]
+    body: &'a RawValue,
+    by: Actor,
+    call: Option<CallId>,
+    cause: Option<u64>,
+    dispatch: Option<u32>,
+    fence: Option<Fence>,
+    kind: Cow<'a, str>,
+    lane: Option<Name>,
+    prev: RecordHash,
+    privacy: Privacy,
+    seq: u64,
+    step: Option<StepId>,
+    stream: StreamId,
+    turn: Option<u32>,
+    v: u32,
+}
+
 impl Record {
     /// Reads a record from its text, which must be canonical. A kind or version of a newer Holdfast is
     /// kept as [`Body::Unknown`].
     pub fn parse(text: &[u8]) -> Result<Self, ReadError> {
+        Self::parse_with(text, &mut Writer::new())
+    }
+
+    /// The same with a writer that is used again for the next record.
+    pub fn parse_with(text: &[u8], writer: &mut Writer) -> Result<Self, ReadError> {
         if text.len() > limits::RECORD_BYTES_MAX {
             return Err(ReadError::new(Fault::RecordTooLarge, "$", "a record larger than record_bytes_max"));
+        }
+        if let Some(record) = Self::parse_plain(text, writer) {
+            return Ok(record);
         }
         let record = Self::read(&canonical::from_text(text)?)?;
         if record.bytes()? != text {
             return Err(ReadError::new(Fault::NotCanonical, "$", "the text is not canonical"));
         }
         Ok(record)
+    }
+
+    /// Reads what is as it should be, in one pass and without a tree. What was read is encoded again and
+    /// compared: bytes that come out the same are canonical and say the same. Whatever else it is, the
+    /// long way finds out.
+    #[allow(clippy::disallowed_methods, reason = "the bytes are compared with what the one encoder makes")]
+    fn parse_plain(text: &[u8], writer: &mut Writer) -> Option<Self> {
+        let shape: Plain<'_> = serde_json::from_slice(text).ok()?;
+        let body = Body::read_plain(&shape.kind, shape.body)?;
+        if shape.v != VERSION || shape.seq == 0 || !body.fits(shape.stream) {
+            return None;
+        }
+        let record = Self {
+            at: shape.at,
+            attempt: shape.attempt,
+            body,
+            by: shape.by,
+            call: shape.call,
+            cause: shape.cause,
+            dispatch: shape.dispatch,
+            fence: shape.fence,
+            lane: shape.lane,
+            prev: shape.prev,
+            privacy: shape.privacy,
+            seq: shape.seq,
+            step: shape.step,
+            stream: shape.stream,
+            turn: shape.turn,
+            v: shape.v,
+        };
+        writer.reset(None);
+        write_serde(writer, &record).ok()?;
+        (writer.bytes() == text).then_some(record)
     }
 
     /// Reads a record from a tree.
@@ -178,23 +250,23 @@ impl Record {
         }
         let nobody = Actor { id: Name::unknown(), r#type: ActorType::System };
         let draft = Draft::new(Body::Unknown(core.kind, Box::new(value.clone())), nobody);
-        let mut record = Self::place(&draft, core.stream, core.seq, core.at, core.prev);
+        let mut record = Self::place(draft, core.stream, core.seq, core.at, core.prev);
         record.v = core.v;
         Ok(record)
     }
 
     /// A draft in its place.
-    pub fn place(draft: &Draft, stream: StreamId, seq: u64, at: u64, prev: RecordHash) -> Self {
+    pub fn place(draft: Draft, stream: StreamId, seq: u64, at: u64, prev: RecordHash) -> Self {
         Self {
             at,
             attempt: draft.attempt,
-            body: draft.body.clone(),
-            by: draft.by.clone(),
+            body: draft.body,
+            by: draft.by,
             call: draft.call,
             cause: draft.cause,
             dispatch: draft.dispatch,
             fence: draft.fence,
-            lane: draft.lane.clone(),
+            lane: draft.lane,
             prev,
             privacy: draft.privacy,
             seq,
@@ -215,22 +287,12 @@ impl Record {
         matches!(&self.body, Body::Unknown(..)) && (self.v > VERSION || self.body.class() == Class::Critical)
     }
 
-    /// The contents that its body holds, at the positions of its kind.
+    /// The contents that its body holds.
     pub fn contents(&self) -> Vec<Content> {
-        let positions: &[&str] = match &self.body {
-            Body::Extension(..) => &["content"],
-            Body::Unknown(..) => &[],
-            known => known.info().map_or(&[], |info| info.contents),
-        };
-        if positions.is_empty() {
-            return Vec::new();
+        match &self.body {
+            Body::Unknown(..) => Vec::new(),
+            known => contents_of(known),
         }
-        let tree = canonical::to_value(self).unwrap_or_default();
-        let mut found = Vec::new();
-        for position in positions {
-            collect(tree.get("body"), position, &mut found);
-        }
-        found
     }
 
     pub fn bytes(&self) -> Result<Vec<u8>, CanonicalError> {
@@ -242,23 +304,6 @@ impl Record {
 
     pub fn hash(&self) -> Result<RecordHash, CanonicalError> {
         Ok(hash_text(&self.bytes()?))
-    }
-}
-
-/// Follows a position such as `failure.message` or `payload.items[]` to the contents there.
-fn collect(tree: Option<&Value>, position: &str, found: &mut Vec<Content>) {
-    let (step, rest) = position.split_once('.').map_or((position, None), |(step, rest)| (step, Some(rest)));
-    let member = tree.and_then(|tree| tree.get(step.trim_end_matches("[]")));
-    let nodes: Vec<&Value> = match member {
-        Some(Value::Array(items)) if step.ends_with("[]") => items.iter().collect(),
-        Some(node) => vec![node],
-        None => Vec::new(),
-    };
-    for node in nodes {
-        match rest {
-            Some(rest) => collect(Some(node), rest, found),
-            None => found.extend(read::<Content>(node)),
-        }
     }
 }
 

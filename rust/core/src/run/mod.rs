@@ -86,6 +86,8 @@ impl<'a> Case<'a> {
             Command::Pause { reason } => self.pause(reason.as_ref()),
             Command::Unpause { reason } => self.unpause(reason.as_ref()),
             Command::Resume { package, reason } => self.resume(package, reason.as_ref()),
+            Command::Restored {} => self.restored(),
+            Command::Erase { commits, reason } => self.erase(commits, reason.as_ref()),
             Command::RetryRun { reason } => self.retry_run(reason.as_ref()),
             Command::DecideDivergence { step, decision, unclaimed, reason } => {
                 self.decide_divergence(*step, *decision, unclaimed, reason.as_ref())

@@ -2,12 +2,15 @@
 
 use super::request::{Claim, Decided, LeaseChange, Payload, seal_into};
 use super::{Case, Refused};
+use crate::content::Commit;
 use crate::ids::{CallId, StepId};
+use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    AbandonReason, ActorType, CallAbandoned, DivergenceDecision, Draft, EndReason, EndStatus, Package,
-    PackageDecided, PackageDecision, ReplayDecided, RunCancelRequested, RunPaused, RunResumed, RunRetried,
-    RunUnpaused, StepCancelReason, StepCancelled, StepStatus, StepWoken, WaitOn,
+    AbandonReason, ActorType, CallAbandoned, ContentErased, DivergenceDecision, DoubtCause, Draft, EndReason,
+    EndStatus, LeaseExpired, Package, PackageDecided, PackageDecision, ReplayDecided, RunCancelRequested,
+    RunPaused, RunResumed, RunRetried, RunUnpaused, StepCancelReason, StepCancelled, StepStatus, StepWaiting,
+    StepWoken, Text, Wait, WaitOn,
 };
 use crate::state::Step;
 use crate::transitions::RunPhase;
@@ -129,6 +132,50 @@ impl Case<'_> {
         let mut drafts = vec![Draft { sealed, ..self.draft(body) }];
         drafts.extend(woken);
         Ok(Decided::of(drafts))
+    }
+
+    /// Every open step is parked on `restored`; a lease from before the backup holds no longer, and what
+    /// its worker had sent off is in doubt.
+    pub(super) fn restored(&self) -> Result<Decided, Refused> {
+        let run = self.open_run()?;
+        if self.by.r#type != ActorType::System {
+            return Err(Refused::NotAPerson);
+        }
+        let mut decided = Decided::nothing();
+        for step in run.steps.values().filter(|step| !step.is_ended()) {
+            match (step.status, &step.owner, step.waits.first()) {
+                (StepStatus::Running, Some(owner), _) => {
+                    let expired = LeaseExpired { owner: owner.clone(), progressed: true };
+                    decided.drafts.push(self.step_draft(expired, step, None));
+                    self.doubt_running_writes(step, DoubtCause::Crashed, &mut decided);
+                }
+                (StepStatus::Waiting, _, Some(wait)) if wait.on == WaitOn::Restored => continue,
+                (StepStatus::Waiting, _, Some(wait)) => {
+                    let body = StepWoken { on: wait.on, subject: wait.subject.clone() };
+                    decided.drafts.push(self.step_draft(body, step, None));
+                }
+                _ => {}
+            }
+            let wait = Wait { call: None, on: WaitOn::Restored, subject: None, until: None };
+            decided.drafts.push(self.step_draft(StepWaiting { waits: vec![wait] }, step, None));
+        }
+        Ok(decided)
+    }
+
+    /// The values go, the commitments stay.
+    pub(super) fn erase(&self, commits: &[Commit], reason: Option<&Text>) -> Result<Decided, Refused> {
+        let run = self.run()?;
+        if !run.phase.is_ended() && !mutant(Mutant::EraseOpen) {
+            return Err(Refused::RunOpen(run.status()));
+        }
+        if self.view.open_forks {
+            return Err(Refused::OpenForks);
+        }
+        if run.evidence >= limits::EVIDENCE_MAX {
+            return Err(Refused::LimitExceeded("evidence_max"));
+        }
+        let body = ContentErased { commits: commits.to_vec(), reason: reason.cloned() };
+        Ok(Decided::of(vec![self.draft(body)]))
     }
 
     fn wake_all(&self, on: &[WaitOn]) -> Result<Vec<Draft>, Refused> {

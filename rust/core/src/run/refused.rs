@@ -62,6 +62,10 @@ pub enum Refused {
     KindReserved,
     #[error("a live lease guards the run: append with its claim")]
     ClaimNeeded,
+    #[error("the run is {0}, and an open run needs its contents")]
+    RunOpen(RunStatus),
+    #[error("an open fork needs the run's contents")]
+    OpenForks,
     #[error("only a failed run can be retried")]
     NotFailed,
     #[error("a fork begins at a record of an existing run, before its end")]
@@ -121,6 +125,8 @@ impl Coded for Refused {
             Self::NoSteps => Code::NoSteps,
             Self::KindReserved => Code::KindReserved,
             Self::ClaimNeeded => Code::ClaimNeeded,
+            Self::RunOpen(_) => Code::RunOpen,
+            Self::OpenForks => Code::OpenForks,
             Self::NotFailed => Code::NotFailed,
             Self::BadForkPoint => Code::BadForkPoint,
             Self::Misaddressed => Code::Misaddressed,

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::refused::Refused;
-use crate::content::{Content, Openings, Sealed, seal};
+use crate::content::{Commit, Content, Openings, Sealed, seal};
 use crate::entropy::{Entropy, Source};
 use crate::ids::{CallId, EnvelopeId, RunId, SessionId, StepId, StreamId};
 use crate::records::{
     Actor, Amounts, Budget, DivergenceDecision, Draft, EndReason, EndStatus, Failure, Fence, ForkEffects,
     Key, Labels, Name, OnParentEnd, Package, PackageDecision, Privacy, ReleaseReason, RetryPolicy, RunMode,
-    StepKind, Wait, WaitOn,
+    StepKind, Text, Wait, WaitOn,
 };
 use crate::state::RunState;
 
@@ -91,6 +91,8 @@ pub struct View<'a> {
     pub busy_keys: BTreeSet<Key>,
     /// Store-wide keys whose holder has settled.
     pub settled_keys: BTreeSet<Key>,
+    /// For `erase`: whether a fork of the run is open and still needs what it inherited.
+    pub open_forks: bool,
 }
 
 /// What a new run is.
@@ -289,6 +291,14 @@ pub enum Command {
         package: Package,
         reason: Option<Payload>,
     },
+    /// The store came back from a backup: what happened after it is unknown here, so every open step
+    /// waits until a person has looked.
+    Restored {},
+    /// These contents are erased; only of a run that has ended, and that no open fork needs.
+    Erase {
+        commits: Vec<Commit>,
+        reason: Option<Text>,
+    },
     /// Opens a failed run again.
     RetryRun {
         reason: Option<Payload>,
@@ -311,6 +321,10 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
+    /// Positions whose contents are kept already: blobs, by what the record will hold. The store has
+    /// checked that they are there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub blobs: BTreeMap<String, Content>,
     pub body: Value,
     pub kind: String,
     pub privacy: Privacy,

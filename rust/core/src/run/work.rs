@@ -194,10 +194,19 @@ impl Case<'_> {
         }
         let mut body = entry.body.clone();
         let mut sealed = Vec::new();
-        for position in info.map_or(&["content"][..], |info| info.contents) {
-            if let Some(value) = body.get_mut(*position) {
+        let positions = info.map_or(&["content"][..], |info| info.contents);
+        for position in entry.blobs.keys() {
+            if !positions.contains(&position.as_str()) || body.get(position).is_some() {
+                let message = format!("no content of this kind stands at '{position}', or a value does");
+                return Err(ReadError::new(Fault::UnknownField, "$.blobs", message).into());
+            }
+        }
+        for position in positions {
+            if let (Some(content), Some(members)) = (entry.blobs.get(*position), body.as_object_mut()) {
+                members.insert((*position).to_owned(), content.to_tree());
+            } else if let Some(value) = body.get_mut(*position) {
                 let made = seal(value.take(), self.source.salt(), entry.privacy)?;
-                *value = crate::canonical::to_value(&made.content)?;
+                *value = made.content.to_tree();
                 sealed.push(made);
             }
         }
@@ -207,7 +216,8 @@ impl Case<'_> {
             }
             known => known,
         };
-        Ok(Draft { sealed, privacy: entry.privacy, ..self.draft(body) })
+        let blobs = entry.blobs.values().cloned().collect();
+        Ok(Draft { blobs, sealed, privacy: entry.privacy, ..self.draft(body) })
     }
 
     /// Writes of a step that left and whose outcome is not known.

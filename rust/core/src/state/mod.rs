@@ -26,7 +26,7 @@ use crate::chain::Head;
 use crate::content::Openings;
 use crate::error::{Code, Coded};
 use crate::ids::{StoreId, StreamId};
-use crate::records::{Body, Record, genesis};
+use crate::records::{Body, Record, RecordHash, genesis};
 
 /// A record that cannot follow what precedes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,21 +61,32 @@ pub enum State {
 impl State {
     /// The fold of a stream's first record. A fork begins from its parent's fold at the fork point.
     pub fn first(record: &Record, openings: &Openings, parent: Option<&RunState>) -> Result<Self, Illegal> {
+        Self::first_hashed(record, hash_of(record)?, openings, parent)
+    }
+
+    /// The same for a record whose hash is known already.
+    pub fn first_hashed(
+        record: &Record,
+        hash: RecordHash,
+        openings: &Openings,
+        parent: Option<&RunState>,
+    ) -> Result<Self, Illegal> {
+        let head = head_after(record, hash);
         match (record.stream, &record.body) {
             (StreamId::Run(_), Body::RunCreated(_)) => {
-                RunState::created(record, openings).map(|run| Self::Run(Box::new(run)))
+                RunState::created(record, head, openings).map(|run| Self::Run(Box::new(run)))
             }
             (StreamId::Run(_), Body::RunForked(forked)) => {
                 let parent = parent.ok_or_else(|| Illegal::new(record, "the parent's fold is missing"))?;
-                RunState::forked(record, forked, parent).map(|run| Self::Run(Box::new(run)))
+                RunState::forked(record, head, forked, parent).map(|run| Self::Run(Box::new(run)))
             }
             (StreamId::Session(id), Body::SessionCreated(created)) if created.session == id => {
-                Ok(Self::Session(Box::new(SessionState::created(record))))
+                Ok(Self::Session(Box::new(SessionState::created(head))))
             }
             (StreamId::Store, Body::StoreCreated(created))
                 if record.prev == genesis(created.store, StreamId::Store) =>
             {
-                Ok(Self::Store(Box::new(StoreState::created(record, created))))
+                Ok(Self::Store(Box::new(StoreState::created(head, created))))
             }
             (StreamId::Run(_) | StreamId::Session(_) | StreamId::Store, _) => {
                 Err(Illegal::new(record, "a stream begins with its own creation"))
@@ -85,10 +96,22 @@ impl State {
 
     /// The fold after one more record. The caller has checked the chain.
     pub fn apply(&mut self, record: &Record, openings: &Openings) -> Result<(), Illegal> {
+        self.apply_hashed(record, hash_of(record)?, openings)
+    }
+
+    /// The same for a record whose hash is known already: who has just written or read its bytes does
+    /// not make them again.
+    pub fn apply_hashed(
+        &mut self,
+        record: &Record,
+        hash: RecordHash,
+        openings: &Openings,
+    ) -> Result<(), Illegal> {
+        let head = head_after(record, hash);
         match self {
-            Self::Run(run) => run.apply(record, openings),
-            Self::Session(session) => session.apply(record),
-            Self::Store(store) => store.apply(record),
+            Self::Run(run) => run.apply(record, head, openings),
+            Self::Session(session) => session.apply(record, head),
+            Self::Store(store) => store.apply(record, head),
         }
     }
 
@@ -108,10 +131,12 @@ impl State {
     }
 }
 
-/// The head after a record: its hash is made from its own bytes.
-pub(crate) fn head_after(record: &Record) -> Result<Head, Illegal> {
-    let hash = record.hash().map_err(|_| Illegal::new(record, "it has no canonical bytes"))?;
-    Ok(Head { at: record.at, hash, seq: record.seq, stream: record.stream })
+fn hash_of(record: &Record) -> Result<RecordHash, Illegal> {
+    record.hash().map_err(|_| Illegal::new(record, "it has no canonical bytes"))
+}
+
+fn head_after(record: &Record, hash: RecordHash) -> Head {
+    Head { at: record.at, hash, seq: record.seq, stream: record.stream }
 }
 
 /// Folds a whole stream from its start.

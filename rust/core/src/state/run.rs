@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Illegal;
 use super::calls::Call;
 use super::govern::{Approval, GrantState, Spending};
 use super::steps::Step;
-use super::{Illegal, head_after};
 use crate::chain::Head;
 use crate::content::{Content, Openings, open};
 use crate::ids::{ApprovalId, CallId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
@@ -112,7 +112,7 @@ pub struct RunState {
 
 impl RunState {
     /// The fold of `run.created`.
-    pub(super) fn created(record: &Record, openings: &Openings) -> Result<Self, Illegal> {
+    pub(super) fn created(record: &Record, head: Head, openings: &Openings) -> Result<Self, Illegal> {
         let (StreamId::Run(id), Body::RunCreated(created)) = (record.stream, &record.body) else {
             return Err(Illegal::new(record, "a run begins with run.created"));
         };
@@ -137,7 +137,7 @@ impl RunState {
             evidence: 0,
             fork: None,
             grants: BTreeMap::new(),
-            head: head_after(record)?,
+            head,
             id,
             input: created.input.clone(),
             key: created.key.clone(),
@@ -164,7 +164,12 @@ impl RunState {
 
     /// The fold of `run.forked` over the parent's fold at the fork point. Grants, approvals,
     /// reservations, leases, timers, children and the account stay with the parent.
-    pub(super) fn forked(record: &Record, forked: &RunForked, parent: &Self) -> Result<Self, Illegal> {
+    pub(super) fn forked(
+        record: &Record,
+        head: Head,
+        forked: &RunForked,
+        parent: &Self,
+    ) -> Result<Self, Illegal> {
         let StreamId::Run(id) = record.stream else {
             return Err(Illegal::new(record, "a fork is a run"));
         };
@@ -174,7 +179,7 @@ impl RunState {
         let mut fork = parent.clone();
         fork.id = id;
         fork.base = parent.base + forked.at;
-        fork.head = head_after(record)?;
+        fork.head = head;
         fork.fork = Some(ForkOrigin {
             at: forked.at,
             depth: forked.depth,

@@ -1,10 +1,11 @@
 //! How each record changes a run: the run itself, its steps, its state. Calls, approvals and what comes
 //! from other runs are in `run_apply_calls.rs`.
 
+use super::Illegal;
 use super::calls::{Outcome, Replay, Situation, replay};
 use super::run::{End, RunState};
 use super::steps::Step;
-use super::{Illegal, head_after};
+use crate::chain::Head;
 use crate::content::{ContentError, Openings, open};
 use crate::ids::{CallId, StepId};
 use crate::merge::merge;
@@ -16,7 +17,7 @@ type Done = Result<(), Illegal>;
 
 impl RunState {
     /// The fold after one more record of this run.
-    pub(super) fn apply(&mut self, record: &Record, openings: &Openings) -> Done {
+    pub(super) fn apply(&mut self, record: &Record, head: Head, openings: &Openings) -> Done {
         if record.stream != self.head.stream || record.seq != self.head.seq + 1 {
             return Err(Illegal::new(record, "it is not the next record of this run"));
         }
@@ -27,7 +28,7 @@ impl RunState {
             self.change(record, openings)?;
         }
         // What follows something unknown cannot be judged: the chain still holds, and nobody may act here.
-        self.head = head_after(record)?;
+        self.head = head;
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Illegal;
 use super::govern::GrantState;
-use super::{Illegal, head_after};
 use crate::chain::Head;
 use crate::ids::GrantId;
 use crate::records::{Body, Record};
@@ -19,12 +19,11 @@ pub struct SessionState {
 }
 
 impl SessionState {
-    pub(super) fn created(record: &Record) -> Self {
-        let head = Head { at: record.at, hash: record.prev, seq: record.seq, stream: record.stream };
-        Self { grants: BTreeMap::new(), head: head_after(record).unwrap_or(head), newer: false }
+    pub(super) fn created(head: Head) -> Self {
+        Self { grants: BTreeMap::new(), head, newer: false }
     }
 
-    pub(super) fn apply(&mut self, record: &Record) -> Result<(), Illegal> {
+    pub(super) fn apply(&mut self, record: &Record, head: Head) -> Result<(), Illegal> {
         self.newer |= record.is_newer();
         match &record.body {
             Body::GrantCreated(created) => {
@@ -40,7 +39,7 @@ impl SessionState {
             // Artifacts, checkpoints, envelopes and notes are read from the journal; nothing folds from them.
             _ => {}
         }
-        self.head = head_after(record)?;
+        self.head = head;
         Ok(())
     }
 }

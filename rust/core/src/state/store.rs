@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Illegal, head_after};
+use super::Illegal;
 use crate::chain::Head;
 use crate::ids::{RunId, StoreId};
 use crate::records::{Body, Name, PolicyDigest, Record, StoreCreated};
@@ -23,11 +23,10 @@ pub struct StoreState {
 }
 
 impl StoreState {
-    pub(super) fn created(record: &Record, created: &StoreCreated) -> Self {
-        let head = Head { at: record.at, hash: record.prev, seq: record.seq, stream: record.stream };
+    pub(super) fn created(head: Head, created: &StoreCreated) -> Self {
         Self {
             epoch: 1,
-            head: head_after(record).unwrap_or(head),
+            head,
             names: BTreeMap::new(),
             newer: false,
             policy: None,
@@ -36,7 +35,7 @@ impl StoreState {
         }
     }
 
-    pub(super) fn apply(&mut self, record: &Record) -> Result<(), Illegal> {
+    pub(super) fn apply(&mut self, record: &Record, head: Head) -> Result<(), Illegal> {
         let illegal = |why| Err(Illegal::new(record, why));
         self.newer |= record.is_newer();
         match &record.body {
@@ -64,7 +63,7 @@ impl StoreState {
             // Refusals, erasures and notes change nothing here.
             _ => {}
         }
-        self.head = head_after(record)?;
+        self.head = head;
         Ok(())
     }
 }

@@ -1,15 +1,21 @@
-"""The command line. Exit codes: 0 done, 1 error, 2 usage, 3 a check failed, 4 the run waits for someone."""
+"""The app: what is asked of no store (demo, schema), and the commands of one.
+
+Exit codes: 0 done, 1 error, 2 usage, 3 a check or verification failed, 4 the run waits for someone.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
 
 from holdfast import _core, demo
+from holdfast.cli import output, store
 
 app = typer.Typer(
+    cls=output.Commands,
     no_args_is_help=True,
     help="A durable, provable runtime for AI agents.",
     pretty_exceptions_show_locals=False,  # local variables may hold users' values
@@ -42,6 +48,7 @@ def _schema(
     name: Annotated[
         str | None, typer.Argument(help="A record kind or a contract; without one, list them.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="List them as JSON.")] = False,
 ) -> None:
     """Print the JSON Schema of a record kind or a contract."""
     schemas = _core.schemas()
@@ -49,18 +56,24 @@ def _schema(
     assert isinstance(kinds, dict)
     assert isinstance(contracts, dict)
     if name is None:
-        typer.echo("\n".join([*kinds, *contracts]))
+        listed = [*kinds, *contracts]
+        typer.echo(json.dumps(listed, indent=2) if as_json else "\n".join(listed))
         return
     found = kinds.get(name, contracts.get(name))
     if not isinstance(found, dict):
-        typer.echo(
-            f"unknown_kind: no record kind or contract is called {name!r}; list them with: holdfast schema",
-            err=True,
+        output.complain(
+            f"unknown_kind: no record kind or contract is called {name!r}; list them with: holdfast schema"
         )
-        raise typer.Exit(2)
+        raise typer.Exit(output.USAGE)
     typer.echo(json.dumps({**found, "$defs": definitions}, indent=2))
+
+
+store.add_to(app)
 
 
 def main() -> None:
     """The entry point of the ``holdfast`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # Where the terminal lacks a character, its escape is better than a traceback.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     app()

@@ -1,0 +1,21 @@
+"""The low-level door: a durable journal that many processes share. ``holdfast.open`` opens one."""
+
+from holdfast.store.clock import FakeClock
+from holdfast.store.commands import Claim
+from holdfast.store.door import Store, open_store
+from holdfast.store.reading import Record
+from holdfast.store.reports import Findings, Problem, Report, doctor, migrations, restore
+
+__all__ = [
+    "Claim",
+    "FakeClock",
+    "Findings",
+    "Problem",
+    "Record",
+    "Report",
+    "Store",
+    "doctor",
+    "migrations",
+    "open_store",
+    "restore",
+]

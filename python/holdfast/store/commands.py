@@ -1,0 +1,109 @@
+"""What is asked of a run, as the core reads it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast import _core
+from holdfast.primitives import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.values import Json
+
+QUEUE = "default"
+SYSTEM = {"id": "holdfast", "type": "system"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A worker's right to act on a step, until it is lost, given back or used up."""
+
+    run: str
+    step: str
+    fence: tuple[int, int]
+    attempt: int
+    """Counts the tries of the step."""
+    state_version: int
+    agent: str
+    name: str
+    """The step's name."""
+    worker: str
+    lease: float
+    """Seconds, from the claim or the newest heartbeat."""
+    state: Any = field(repr=False)
+    input: Any = field(repr=False)
+
+    def core(self) -> dict[str, Json]:
+        """The claim as commands carry it."""
+        return {"fence": list(self.fence), "step": self.step}
+
+    def by(self) -> dict[str, Json]:
+        """Who holds it."""
+        return {"id": self.worker, "type": "worker"}
+
+
+def claim_of(told: dict[str, Any]) -> Claim:
+    """The claim that the core gave."""
+    fields = {name: value for name, value in told.items() if name not in ("fence", "lease_ms")}
+    return Claim(**fields, fence=tuple(told["fence"]), lease=told["lease_ms"] / 1000)
+
+
+def human(name: str) -> dict[str, Json]:
+    """A person, as an actor."""
+    return {"id": name, "type": "human"}
+
+
+def payload(value: object, privacy: str) -> dict[str, Any]:
+    """A user's value on its way into the journal."""
+    return {"privacy": privacy, "value": value}
+
+
+def package(parts: Mapping[str, str] | None) -> dict[str, str]:
+    """A package fingerprint; what is not given is empty."""
+    digests = ("hooks", "instructions", "models", "policy", "tools")
+    empty = {part: _core.canonical_digest(None, domain="holdfast/package/v1") for part in digests}
+    return {"agent": "0", "python": platform.python_version(), **empty, **(parts or {})}
+
+
+def new_run(agent: str, value: object, state: object, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a new run is."""
+    privacy = options.get("privacy", "internal")
+    run: dict[str, Any] = {
+        "agent": agent,
+        "id": new_id("run"),
+        "input": payload(value, privacy),
+        "labels": dict(options.get("labels") or {}),
+        "mode": "live",
+        "package": package(options.get("package")),
+        "priority": options.get("priority", 0),
+        "role": options.get("role") or agent,
+        "state": payload(state, privacy),
+    }
+    optional = {"budget", "deadline", "key", "session"}
+    return run | {name: value for name, value in options.items() if name in optional and value is not None}
+
+
+def new_step(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a new step is."""
+    retry = {"backoff_max_ms": 60_000, "backoff_ms": 1000, "max_attempts": options.get("attempts", 3)}
+    step: dict[str, Any] = {
+        "after": [],
+        "id": new_id("step"),
+        "kind": "attached",
+        "name": name,
+        "queue": options.get("queue") or QUEUE,
+        "retry": retry,
+    }
+    if options.get("concurrency_key") is not None:
+        step["concurrency_key"] = options["concurrency_key"]
+    return step
+
+
+def failure(error: BaseException | str, *, retryable: bool) -> tuple[dict[str, Any], str]:
+    """How an attempt failed: what the record holds, and its message, which is a content."""
+    name = "Error" if isinstance(error, str) else type(error).__qualname__
+    return {"error": name, "retryable": retryable, "source": "agent"}, str(error)

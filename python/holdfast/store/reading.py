@@ -1,0 +1,134 @@
+"""Records as they are read back: as hashed, and with their contents resolved."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from holdfast import _core
+from holdfast.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FIXES = dict(_core.error_codes())
+POSITIONS = {token: contents for token, _, _, contents, _ in _core.record_kinds()}
+
+
+class Kept:
+    """What is kept beside a frame: read once, and only if somebody asks, for all records of the frame."""
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    @cached_property
+    def openings(self) -> dict[str, Any]:
+        """Salt and value by commitment."""
+        openings: dict[str, Any] = json.loads(self.text) if self.text else {}
+        return openings
+
+
+class Record:
+    """One fact of a stream.
+
+    Attributes:
+        seq: its place in the stream, from 1.
+        position: of its frame in the store.
+        hash: of its bytes; the next record's ``prev``.
+        text: its bytes, as hashed.
+    """
+
+    __slots__ = ("__dict__", "_kept", "_store", "hash", "position", "seq", "text")
+
+    def __init__(self, row: tuple[int, int, bytes, str], kept: Kept, store: _core.Store) -> None:
+        self.seq, self.position, self.text, self.hash = row
+        self._kept = kept
+        self._store = store
+
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(self.text)
+        return fields
+
+    @property
+    def kind(self) -> str:
+        """Its kind."""
+        return str(self._fields["kind"])
+
+    @property
+    def stream(self) -> str:
+        """The run, the session or the store that it belongs to."""
+        return str(self._fields["stream"])
+
+    @property
+    def at(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self._fields["at"])
+
+    @property
+    def by(self) -> dict[str, str]:
+        """Who did it: ``type`` and ``id``."""
+        actor: dict[str, str] = self._fields["by"]
+        return actor
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Its body as hashed: contents stand in it as commitments."""
+        body: dict[str, Any] = self._fields["body"]
+        return body
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Everything that it says, as hashed."""
+        return self._fields
+
+    @cached_property
+    def value(self) -> dict[str, Any]:
+        """Its body with contents resolved to their values.
+
+        Raises:
+            RecordError: ``content_erased`` if one of them was erased.
+        """
+        positions = POSITIONS.get(self.kind, ["content"] if self.kind.startswith("x.") else [])
+        body: dict[str, Any] = json.loads(json.dumps(self.body))
+        for position in positions:
+            for holder, key in _places(body, position):
+                holder[key] = self._open(holder[key])
+        return body
+
+    def _open(self, content: dict[str, Any]) -> object:
+        commit, opened = content["commit"], self._kept.openings
+        if commit in opened:
+            _core.content_check(commit, opened[commit])
+            return opened[commit]["value"]
+        try:
+            data = self._store.get_blob(commit)
+        except Exception as error:
+            if getattr(error, "code", None) != "no_such_blob":
+                raise
+            message = f"a content of record {self.seq} was erased"
+            raise RecordError(message, code="content_erased", fix=FIXES["content_erased"]) from None
+        return json.loads(data) if content["media"] == "application/json" else data
+
+    def __repr__(self) -> str:
+        return f"<Record {self.seq} {self.kind}>"
+
+
+def _places(body: Any, position: str) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 (JSON of any shape)
+    """Where the contents of a position such as ``failure.message`` or ``items[]`` stand in a body."""
+    step, _, rest = position.partition(".")
+    name = step.removesuffix("[]")
+    if not isinstance(body, dict) or name not in body:
+        return
+    if not step.endswith("[]"):
+        if rest:
+            yield from _places(body[name], rest)
+        else:
+            yield body, name
+        return
+    for index, inner in enumerate(body[name]):
+        if rest:
+            yield from _places(inner, rest)
+        else:
+            yield body[name], index

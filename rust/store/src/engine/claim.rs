@@ -1,0 +1,164 @@
+//! Claiming work, and what a claim does on the way: it fires what is due, takes back what was lost, and
+//! delivers what was sent, so that no service has to run for it.
+
+use holdfast_core::ids::{RunId, StepId};
+use holdfast_core::limits;
+use holdfast_core::records::{Actor, Fence, Name, Package};
+use holdfast_core::run::{Command, Envelope, Refused};
+use serde_json::Value;
+
+use super::desk::{self, Desk};
+use super::{Durability, Engine, reading};
+use crate::error::{Result, StoreError};
+use crate::rows::Filter;
+
+/// Envelopes, waits and lost leases that one claim sees to.
+const CHORES_MAX: usize = 64;
+/// Steps that one claim tries before it comes back with nothing.
+const CANDIDATES_MAX: usize = 32;
+
+/// What a worker asks for.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    pub worker: Name,
+    pub lease_ms: u64,
+    pub filter: Filter,
+    /// The worker's package; without one, the run's own.
+    pub package: Option<Package>,
+    pub strict: bool,
+}
+
+/// What a worker gets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    pub run: RunId,
+    pub step: StepId,
+    pub name: String,
+    pub agent: String,
+    pub attempt: u32,
+    pub fence: Fence,
+    pub state_version: u64,
+    pub state: Option<Value>,
+    pub input: Option<Value>,
+    pub worker: Name,
+    pub lease_ms: u64,
+}
+
+/// What a chore or a candidate that came to nothing means: a refusal is no failure of the claim.
+fn unless_refused<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.is_of_engine() => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+impl Engine {
+    /// The best step that this worker may have, or nothing.
+    pub fn claim(&self, request: &ClaimRequest) -> Result<Option<Claimed>> {
+        // Said here: a candidate that refuses is passed over, and every one would refuse this.
+        match request.lease_ms {
+            ..limits::LEASE_MS_MIN => return Err(Refused::LimitExceeded("lease_ms_min").into()),
+            limits::LEASE_MS_MIN..=limits::LEASE_MS_MAX => {}
+            _ => return Err(Refused::LimitExceeded("lease_ms_max").into()),
+        }
+        let request = request.clone();
+        self.run(Durability::Commit, false, move |desk| desk.claim(&request))
+    }
+
+    /// Hands envelopes to those they are for; what cannot be delivered now waits for the next claim.
+    pub(super) fn deliver(&self, receivers: &[RunId]) -> Result<()> {
+        for run in receivers.iter().copied() {
+            self.run(Durability::Commit, false, move |desk| {
+                for envelope in desk.rows.envelopes(Some(run), CHORES_MAX)? {
+                    desk.deliver(&envelope)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Desk<'_> {
+    fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Claimed>> {
+        self.chores()?;
+        self.rows.promote_due(self.now.wall_ms)?;
+        for candidate in self.rows.candidates(&request.filter, CANDIDATES_MAX)? {
+            let claimed = self.claim_step(candidate.run, candidate.step, request);
+            if let Some(Some(claimed)) = unless_refused(claimed)? {
+                return Ok(Some(claimed));
+            }
+        }
+        Ok(None)
+    }
+
+    fn chores(&mut self) -> Result<()> {
+        for envelope in self.rows.envelopes(None, CHORES_MAX)? {
+            self.deliver(&envelope)?;
+        }
+        for due in self.rows.due_waits(self.now.wall_ms, CHORES_MAX)? {
+            let command = Command::Wake { step: due.step, on: due.wait.on, subject: due.wait.subject };
+            unless_refused(self.chore(due.run, command))?;
+        }
+        let lost = self.lost_leases()?;
+        for (run, step) in lost {
+            unless_refused(self.chore(run, Command::Recover { step }))?;
+        }
+        Ok(())
+    }
+
+    fn lost_leases(&mut self) -> Result<Vec<(RunId, StepId)>> {
+        let (now, store) = (self.now, self.store);
+        let lost = |row: &crate::rows::LeaseRow| {
+            row.lease.boot_id != now.boot_id
+                || row.lease.expires_boot_ms <= now.boot_ms
+                || store.is_gone(&row.process)
+        };
+        let rows = self.rows.leases()?;
+        Ok(rows.into_iter().filter(lost).take(CHORES_MAX).map(|row| (row.run, row.step)).collect())
+    }
+
+    /// Journaled once by its receiver; the row goes with it. One that the receiver cannot take stays,
+    /// with the reason, and is not tried again.
+    fn deliver(&mut self, envelope: &Envelope) -> Result<()> {
+        let command = Command::Deliver { envelope: Box::new(envelope.clone()) };
+        match self.chore(envelope.to, command) {
+            Ok(_) => self.rows.drop_envelope(envelope.id),
+            Err(error) if error.is_of_engine() => Err(error),
+            Err(error) => {
+                use holdfast_core::error::Coded as _;
+                self.rows.refuse_envelope(envelope.id, error.code().as_str())
+            }
+        }
+    }
+
+    fn claim_step(&mut self, id: RunId, step: StepId, request: &ClaimRequest) -> Result<Option<Claimed>> {
+        let run = self.run(id)?.ok_or(StoreError::from(Refused::NoSuchRun))?;
+        let package = request.package.clone().unwrap_or_else(|| run.package.clone());
+        let (worker, lease_ms, strict) = (request.worker.clone(), request.lease_ms, request.strict);
+        let by = Actor { id: worker.clone(), r#type: holdfast_core::records::ActorType::Worker };
+        let command = Command::Claim { step, worker: worker.clone(), lease_ms, package, strict };
+        self.command(id, &desk::request(&by, command)?)?;
+        let Some(run) = self.run(id)? else { return Ok(None) };
+        let Some((found, fence)) = run.steps.get(&step).and_then(|s| Some((s, s.live_fence()?))) else {
+            return Ok(None); // under `strict` it waits for a person instead
+        };
+        let mut claimed = Claimed {
+            run: id,
+            step,
+            name: found.name.as_str().to_owned(),
+            agent: run.agent.as_str().to_owned(),
+            attempt: found.attempt,
+            fence,
+            state_version: run.state_version,
+            state: run.state.clone(),
+            input: None,
+            worker,
+            lease_ms,
+        };
+        let input = run.input.clone();
+        claimed.input = reading::value_of(&*self.rows, self.store, id, 1, &input)?;
+        Ok(Some(claimed))
+    }
+}

@@ -1,0 +1,195 @@
+//! The rows of a store, and what a transaction can do with them. Both engines have the same rows; what
+//! stands here says nothing of how they are kept.
+
+use holdfast_core::content::Commit;
+use holdfast_core::ids::{EnvelopeId, RunId, StepId, StreamId};
+use holdfast_core::records::{Key, Name, RecordHash, Wait};
+use holdfast_core::run::{Envelope, Lease};
+
+use crate::error::Result;
+
+/// A stream's row. `key` is the store's own number for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamRow {
+    pub key: i64,
+    pub id: StreamId,
+    pub last_seq: u64,
+    pub head: RecordHash,
+    pub at: u64,
+}
+
+/// The records of one stream that were committed together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameRow {
+    /// Given by the store.
+    pub pos: i64,
+    pub stream: i64,
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub head: RecordHash,
+    /// The time of its last record.
+    pub at: u64,
+    pub body: String,
+    pub contents: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRow {
+    pub stream: i64,
+    pub id: RunId,
+    pub agent: String,
+    pub role: String,
+    pub session: Option<String>,
+    pub parent: Option<String>,
+    pub fork_of: Option<String>,
+    pub mode: &'static str,
+    pub status: &'static str,
+    pub reason: Option<&'static str>,
+    pub state_version: u64,
+    pub priority: i32,
+    pub deadline: Option<u64>,
+    pub labels: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepRow {
+    pub run: i64,
+    pub id: StepId,
+    pub name: String,
+    pub queue: String,
+    pub agent: String,
+    pub package: String,
+    pub status: &'static str,
+    pub ready: bool,
+    pub due: Option<u64>,
+    pub deadline: Option<u64>,
+    pub concurrency_key: Option<String>,
+    pub attempt: u32,
+    pub priority: i32,
+    /// The newest fence that was given out for it.
+    pub fence: Option<(u32, u32)>,
+    pub waits: Vec<Wait>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalRow {
+    pub id: String,
+    pub run: i64,
+    pub call: Option<String>,
+    pub status: &'static str,
+    pub quorum: u32,
+    pub votes: usize,
+    pub digest: String,
+    pub expires_at: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantRow {
+    pub id: String,
+    pub stream: i64,
+    pub tool: String,
+    pub uses: u32,
+    pub spent: usize,
+    pub revoked: bool,
+    pub expires_at: u64,
+}
+
+/// Who holds a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRow {
+    pub scope: &'static str,
+    pub key: String,
+    pub run: i64,
+    pub call: Option<String>,
+    pub settled: bool,
+}
+
+/// A lease, and the process that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRow {
+    pub run: RunId,
+    pub step: StepId,
+    pub lease: Lease,
+    pub process: String,
+}
+
+/// A step that could be claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    pub run: RunId,
+    pub step: StepId,
+    pub concurrency_key: Option<Key>,
+}
+
+/// A wait that a scheduler can end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueWait {
+    pub run: RunId,
+    pub step: StepId,
+    pub wait: Wait,
+}
+
+/// What a claim looks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// One of these queues; none: any of them.
+    pub queues: Vec<Name>,
+    pub agents: Vec<Name>,
+    /// Fingerprints of packages; none: any.
+    pub packages: Vec<String>,
+}
+
+/// Reading, in one consistent view.
+pub trait Look {
+    fn stream(&self, id: StreamId) -> Result<Option<StreamRow>>;
+    /// The streams after a key, in the order of their keys.
+    fn streams(&self, after: i64, most: usize) -> Result<Vec<StreamRow>>;
+    /// The frames of a stream that hold or follow the record after `after`, at most a page of them.
+    fn frames(&self, stream: i64, after: u64) -> Result<Vec<FrameRow>>;
+    fn snapshot(&self, stream: i64) -> Result<Option<(u64, String)>>;
+    /// The newest frame: position and head.
+    fn newest(&self) -> Result<Option<(i64, RecordHash)>>;
+    fn lease(&self, run: i64, step: StepId) -> Result<Option<LeaseRow>>;
+    fn run_of_key(&self, key: &Key) -> Result<Option<RunId>>;
+    fn key_settled(&self, key: &Key) -> Result<bool>;
+    fn key_busy(&self, key: &Key) -> Result<bool>;
+    fn has_open_forks(&self, run: RunId) -> Result<bool>;
+    fn blob_refs(&self, stream: i64) -> Result<Vec<Commit>>;
+    fn refers_to(&self, blob: &Commit) -> Result<bool>;
+    /// The rows that follow from a run's fold, as they are: runs, steps with their waits.
+    /// The keys that a run holds: scope, key, whether it is settled.
+    fn keys_of(&self, run: i64) -> Result<Vec<(String, String, bool)>>;
+    fn projected(&self, run: &StreamRow) -> Result<(Option<RunRow>, Vec<StepRow>)>;
+}
+
+/// Writing, in one transaction.
+pub trait Rows: Look {
+    fn add_stream(&mut self, id: StreamId, head: RecordHash) -> Result<i64>;
+    /// Inserts the frame and moves its stream's row on to its end.
+    fn add_frame(&mut self, frame: &FrameRow) -> Result<i64>;
+    fn put_snapshot(&mut self, stream: i64, seq: u64, state: &str) -> Result<()>;
+    fn put_run(&mut self, row: &RunRow, at: u64) -> Result<()>;
+    fn put_step(&mut self, row: &StepRow, at: u64) -> Result<()>;
+    fn put_approval(&mut self, row: &ApprovalRow) -> Result<()>;
+    fn put_grant(&mut self, row: &GrantRow) -> Result<()>;
+    fn put_key(&mut self, row: &KeyRow) -> Result<()>;
+    fn put_name(&mut self, name: &Name, run: Option<RunId>) -> Result<()>;
+    fn set_lease(&mut self, run: i64, step: StepId, lease: &Lease) -> Result<()>;
+    fn drop_lease(&mut self, run: i64, step: StepId) -> Result<()>;
+    fn put_envelope(&mut self, envelope: &Envelope, sent_at: u64) -> Result<()>;
+    fn drop_envelope(&mut self, id: EnvelopeId) -> Result<()>;
+    fn refuse_envelope(&mut self, id: EnvelopeId, code: &str) -> Result<()>;
+    fn put_blob_ref(&mut self, blob: &Commit, stream: i64, bytes: u64) -> Result<()>;
+    fn drop_blob_ref(&mut self, blob: &Commit, stream: i64) -> Result<()>;
+    /// Takes the salted values of these contents away, and every copy of them in snapshots.
+    fn erase(&mut self, stream: i64, commits: &[Commit]) -> Result<u64>;
+    /// Removes every row that follows from the frames of a stream.
+    fn clear_projections(&mut self, stream: i64) -> Result<()>;
+
+    // The claim queue.
+    fn promote_due(&mut self, wall_ms: u64) -> Result<()>;
+    fn leases(&mut self) -> Result<Vec<LeaseRow>>;
+    fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>>;
+    fn candidates(&mut self, filter: &Filter, most: usize) -> Result<Vec<Candidate>>;
+    fn envelopes(&mut self, to: Option<RunId>, most: usize) -> Result<Vec<Envelope>>;
+}

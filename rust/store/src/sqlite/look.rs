@@ -1,0 +1,344 @@
+//! Reading rows.
+
+use holdfast_core::canonical::{Digest, from_text};
+use holdfast_core::content::Commit;
+use holdfast_core::ids::{RunId, StepId, StreamId};
+use holdfast_core::limits;
+use holdfast_core::records::{
+    Fence, Key, Name, RecordHash, RunMode, RunStatus, StepStatus, Wait, WaitOn, read,
+};
+use holdfast_core::run::Lease;
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde_json::Value;
+
+use super::{failed, open};
+use crate::error::{Result, StoreError};
+use crate::rows::{FrameRow, LeaseRow, Look, RunRow, StepRow, StreamRow};
+
+/// Rows as one connection sees them.
+pub(super) struct SqlLook<'c>(pub(super) &'c Connection);
+
+pub(super) fn unsigned(value: i64) -> Result<u64> {
+    u64::try_from(value).map_err(|_| StoreError::Corrupt("a count is below zero".to_owned()))
+}
+
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// A text column; damaged characters are replaced, so that what reads the text can say what is wrong.
+pub(super) fn text(row: &Row<'_>, at: usize) -> Result<String> {
+    Ok(optional_text(row, at)?.unwrap_or_default())
+}
+
+/// The same where there may be none.
+pub(super) fn optional_text(row: &Row<'_>, at: usize) -> Result<Option<String>> {
+    let value = row.get_ref(at).map_err(|e| failed(&e))?;
+    let bytes = value.as_bytes_or_null().map_err(|_| StoreError::Corrupt("a text is none".to_owned()))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+}
+
+/// A frame's head. One that cannot be read is none that fits: whoever checks the frame names it.
+fn head_of(row: &Row<'_>, at: usize) -> Result<RecordHash> {
+    let text = text(row, at)?;
+    Ok(open::head(&text).unwrap_or_else(|_| Digest::of_bytes(&[b"unreadable"])))
+}
+
+/// Reads a value that is kept as text.
+pub(super) fn parsed<T: std::str::FromStr>(text: &str) -> Result<T> {
+    text.parse().map_err(|_| StoreError::Corrupt("an id in a row is not an id".to_owned()))
+}
+
+fn stream_row(row: &Row<'_>) -> Result<StreamRow> {
+    let number = |at: usize| row.get::<_, i64>(at).map_err(|e| failed(&e));
+    Ok(StreamRow {
+        key: number(0)?,
+        id: parsed(&text(row, 1)?)?,
+        last_seq: unsigned(number(2)?)?,
+        head: open::head(&text(row, 3)?)?,
+        at: unsigned(number(4)?)?,
+    })
+}
+
+/// A token of a closed set, from its text.
+fn token<T: Copy>(all: &[T], spelled: impl Fn(T) -> &'static str, text: &str) -> Result<&'static str> {
+    all.iter()
+        .map(|found| spelled(*found))
+        .find(|found| *found == text)
+        .ok_or_else(|| StoreError::Corrupt("a row holds an unknown token".to_owned()))
+}
+
+impl SqlLook<'_> {
+    fn run_row(&self, stream: &StreamRow) -> Result<Option<RunRow>> {
+        type Raw = (Vec<Option<String>>, i64, i64, Option<i64>);
+        let sql = "SELECT id, agent, role, session, parent, fork_of, mode, status, reason, labels,
+                   state_version, priority, deadline FROM runs WHERE stream = ?1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let raw: Option<Raw> = statement
+            .query_row([stream.key], |row| {
+                let lossy = |at| row.get_ref(at).map(|v| v.as_bytes_or_null().ok().flatten().map(lossy));
+                let texts = (0..10).map(lossy).collect::<rusqlite::Result<_>>()?;
+                Ok((texts, row.get(10)?, row.get(11)?, row.get(12)?))
+            })
+            .optional()
+            .map_err(|e| failed(&e))?;
+        let Some((mut texts, version, priority, deadline)) = raw else { return Ok(None) };
+        let mut take = |at: usize| texts.get_mut(at).and_then(Option::take);
+        let mode = token(RunMode::ALL, RunMode::as_str, &take(6).unwrap_or_default())?;
+        let status = token(RunStatus::ALL, RunStatus::as_str, &take(7).unwrap_or_default())?;
+        let reason = take(8).map(|reason| {
+            use holdfast_core::records::EndReason;
+            token(EndReason::ALL, EndReason::as_str, &reason)
+        });
+        Ok(Some(RunRow {
+            stream: stream.key,
+            id: parsed(&take(0).unwrap_or_default())?,
+            agent: take(1).unwrap_or_default(),
+            role: take(2).unwrap_or_default(),
+            session: take(3),
+            parent: take(4),
+            fork_of: take(5),
+            mode,
+            status,
+            reason: reason.transpose()?,
+            state_version: unsigned(version)?,
+            priority: i32::try_from(priority).unwrap_or(0),
+            deadline: deadline.map(unsigned).transpose()?,
+            labels: take(9).unwrap_or_default(),
+        }))
+    }
+
+    fn step_rows(&self, stream: &StreamRow) -> Result<Vec<StepRow>> {
+        let sql = "SELECT id, name, queue, agent, package, status, ready, due, deadline, concurrency_key,
+                   attempt, fence_epoch, fence_n FROM steps WHERE run = ?1 ORDER BY id";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query([stream.key]).map_err(|e| failed(&e))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            let text = |at: usize| text(row, at);
+            let number = |at: usize| row.get::<_, Option<i64>>(at).map_err(|e| failed(&e));
+            let id: StepId = parsed(&text(0)?)?;
+            let fence = match (number(11)?, number(12)?) {
+                (Some(epoch), Some(n)) => u32::try_from(epoch).ok().zip(u32::try_from(n).ok()),
+                _ => None,
+            };
+            found.push(StepRow {
+                run: stream.key,
+                id,
+                name: text(1)?,
+                queue: text(2)?,
+                agent: text(3)?,
+                package: text(4)?,
+                status: token(StepStatus::ALL, StepStatus::as_str, &text(5)?)?,
+                ready: number(6)? == Some(1),
+                due: number(7)?.map(unsigned).transpose()?,
+                deadline: number(8)?.map(unsigned).transpose()?,
+                concurrency_key: optional_text(row, 9)?,
+                attempt: number(10)?.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+                priority: 0,
+                fence,
+                waits: self.waits(stream.key, id)?,
+            });
+        }
+        Ok(found)
+    }
+
+    fn waits(&self, run: i64, step: StepId) -> Result<Vec<Wait>> {
+        let sql = "SELECT what, subject, call, until FROM waits WHERE run = ?1 AND step = ?2 ORDER BY n";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let rows = statement.query_map((run, step.to_string()), wait_parts).map_err(|e| failed(&e))?;
+        rows.map(|row| wait_of(row.map_err(|e| failed(&e))?)).collect()
+    }
+}
+
+pub(super) type WaitParts = (String, Option<String>, Option<String>, Option<i64>);
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn wait_parts(row: &Row<'_>) -> rusqlite::Result<WaitParts> {
+    let text = |at| row.get_ref(at).map(|value| value.as_bytes_or_null().ok().flatten().map(lossy));
+    Ok((text(0)?.unwrap_or_default(), text(1)?, text(2)?, row.get(3)?))
+}
+
+pub(super) fn wait_of((what, subject, call, until): WaitParts) -> Result<Wait> {
+    let corrupt = || StoreError::Corrupt("a wait in a row is not a wait".to_owned());
+    let on = WaitOn::ALL.iter().find(|on| on.as_str() == what).copied().ok_or_else(corrupt)?;
+    let subject = subject.map(|text| Key::new(text).ok_or_else(corrupt)).transpose()?;
+    let call = call.map(|text| parsed(&text)).transpose()?;
+    Ok(Wait { call, on, subject, until: until.map(unsigned).transpose()? })
+}
+
+pub(super) const LEASE_COLUMNS: &str =
+    "streams.id, steps.id, lease_boot, lease_until, fence_epoch, fence_n, owner, process";
+
+pub(super) fn lease_row(row: &Row<'_>) -> Result<Option<LeaseRow>> {
+    let text = |at: usize| row.get::<_, Option<String>>(at).map_err(|e| failed(&e));
+    let number = |at: usize| row.get::<_, Option<i64>>(at).map_err(|e| failed(&e));
+    let small = |at: usize| Ok::<_, StoreError>(number(at)?.and_then(|n| u32::try_from(n).ok()));
+    let (Some(boot_id), Some(until), Some(epoch), Some(n), Some(owner)) =
+        (text(2)?, number(3)?, small(4)?, small(5)?, text(6)?.and_then(Name::new))
+    else {
+        return Ok(None);
+    };
+    let lease = Lease { boot_id, expires_boot_ms: unsigned(until)?, fence: Fence(epoch, n), owner };
+    let (run, step) = (parsed(&text(0)?.unwrap_or_default())?, parsed(&text(1)?.unwrap_or_default())?);
+    Ok(Some(LeaseRow { run, step, lease, process: text(7)?.unwrap_or_default() }))
+}
+
+impl Look for SqlLook<'_> {
+    fn stream(&self, id: StreamId) -> Result<Option<StreamRow>> {
+        let sql = "SELECT key, id, last_seq, head, at FROM streams WHERE id = ?1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query([id.to_string()]).map_err(|e| failed(&e))?;
+        rows.next().map_err(|e| failed(&e))?.map(stream_row).transpose()
+    }
+
+    fn streams(&self, after: i64, most: usize) -> Result<Vec<StreamRow>> {
+        let sql = "SELECT key, id, last_seq, head, at FROM streams WHERE key > ?1 ORDER BY key LIMIT ?2";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let mut rows = statement.query((after, most)).map_err(|e| failed(&e))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            found.push(stream_row(row)?);
+        }
+        Ok(found)
+    }
+
+    fn frames(&self, stream: i64, after: u64) -> Result<Vec<FrameRow>> {
+        // From the frame that holds the record after `after`: the last that begins at or before it.
+        let sql = "SELECT pos, first_seq, last_seq, head, body, contents FROM frames
+                   WHERE stream = ?1 AND first_seq >= coalesce((SELECT max(first_seq) FROM frames
+                   WHERE stream = ?1 AND first_seq <= ?2), 0) AND last_seq >= ?2 ORDER BY first_seq";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query((stream, signed(after + 1))).map_err(|e| failed(&e))?;
+        let (mut found, mut bytes, mut records) = (Vec::new(), 0, 0);
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            let number = |at: usize| row.get::<_, i64>(at).map_err(|e| failed(&e));
+            let frame = FrameRow {
+                pos: number(0)?,
+                stream,
+                first_seq: u64::try_from(number(1)?).unwrap_or(0),
+                last_seq: u64::try_from(number(2)?).unwrap_or(0),
+                head: head_of(row, 3)?,
+                at: 0,
+                body: text(row, 4)?,
+                contents: optional_text(row, 5)?,
+            };
+            bytes += frame.body.len() + frame.contents.as_ref().map_or(0, String::len);
+            records += usize::try_from(frame.last_seq.saturating_sub(frame.first_seq)).unwrap_or(0) + 1;
+            found.push(frame);
+            if bytes >= limits::PAGE_BYTES_MAX || records >= limits::PAGE_RECORDS_MAX {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn snapshot(&self, stream: i64) -> Result<Option<(u64, String)>> {
+        let sql = "SELECT seq, state FROM snapshots WHERE stream = ?1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let found: Option<(i64, String)> = statement
+            .query_row([stream], |row| {
+                Ok((row.get(0)?, lossy(row.get_ref(1)?.as_bytes().unwrap_or_default())))
+            })
+            .optional()
+            .map_err(|e| failed(&e))?;
+        found.map(|(seq, state)| Ok((unsigned(seq)?, state))).transpose()
+    }
+
+    fn newest(&self) -> Result<Option<(i64, RecordHash)>> {
+        let sql = "SELECT pos, head FROM frames ORDER BY pos DESC LIMIT 1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query([]).map_err(|e| failed(&e))?;
+        let Some(row) = rows.next().map_err(|e| failed(&e))? else { return Ok(None) };
+        let pos: i64 = row.get(0).map_err(|e| failed(&e))?;
+        Ok(Some((pos, head_of(row, 1)?)))
+    }
+
+    fn lease(&self, run: i64, step: StepId) -> Result<Option<LeaseRow>> {
+        let sql = format!(
+            "SELECT {LEASE_COLUMNS} FROM steps JOIN streams ON streams.key = steps.run
+             WHERE run = ?1 AND steps.id = ?2 AND owner IS NOT NULL"
+        );
+        let mut statement = self.0.prepare_cached(&sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query((run, step.to_string())).map_err(|e| failed(&e))?;
+        match rows.next().map_err(|e| failed(&e))? {
+            Some(row) => lease_row(row),
+            None => Ok(None),
+        }
+    }
+
+    fn run_of_key(&self, key: &Key) -> Result<Option<RunId>> {
+        let sql = "SELECT streams.id FROM keys JOIN streams ON streams.key = keys.run
+                   WHERE scope = 'run' AND keys.key = ?1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let found: Option<String> =
+            statement.query_row([key.as_str()], |row| row.get(0)).optional().map_err(|e| failed(&e))?;
+        found.map(|id| parsed(&id)).transpose()
+    }
+
+    fn key_settled(&self, key: &Key) -> Result<bool> {
+        let sql = "SELECT settled FROM keys WHERE scope = 'store' AND key = ?1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let found: Option<i64> =
+            statement.query_row([key.as_str()], |row| row.get(0)).optional().map_err(|e| failed(&e))?;
+        Ok(found == Some(1))
+    }
+
+    fn key_busy(&self, key: &Key) -> Result<bool> {
+        let sql = "SELECT 1 FROM steps WHERE concurrency_key = ?1 AND status = 'running'
+                   AND concurrency_key IS NOT NULL LIMIT 1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        statement.exists([key.as_str()]).map_err(|e| failed(&e))
+    }
+
+    fn has_open_forks(&self, run: RunId) -> Result<bool> {
+        let sql = "SELECT 1 FROM runs WHERE fork_of = ?1
+                   AND status NOT IN ('completed', 'failed', 'cancelled') LIMIT 1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        statement.exists([run.to_string()]).map_err(|e| failed(&e))
+    }
+
+    fn blob_refs(&self, stream: i64) -> Result<Vec<Commit>> {
+        let sql = "SELECT commitment FROM blob_refs WHERE stream = ?1 ORDER BY commitment";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let rows = statement.query_map([stream], |row| row.get::<_, String>(0)).map_err(|e| failed(&e))?;
+        rows.map(|row| commit_of(row.map_err(|e| failed(&e))?)).collect()
+    }
+
+    fn refers_to(&self, blob: &Commit) -> Result<bool> {
+        let sql = "SELECT 1 FROM blob_refs WHERE commitment = ?1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        statement.exists([blob.to_string()]).map_err(|e| failed(&e))
+    }
+
+    fn projected(&self, run: &StreamRow) -> Result<(Option<RunRow>, Vec<StepRow>)> {
+        Ok((self.run_row(run)?, self.step_rows(run)?))
+    }
+
+    fn keys_of(&self, run: i64) -> Result<Vec<(String, String, bool)>> {
+        let sql = "SELECT scope, key, settled FROM keys WHERE run = ?1 ORDER BY scope, key";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query([run]).map_err(|e| failed(&e))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            let settled: i64 = row.get(2).map_err(|e| failed(&e))?;
+            found.push((text(row, 0)?, text(row, 1)?, settled == 1));
+        }
+        Ok(found)
+    }
+}
+
+fn commit_of(text: String) -> Result<Commit> {
+    read(&Value::String(text)).map_err(|_| StoreError::Corrupt("a row names no content".to_owned()))
+}
+
+/// Reads a typed value that a row keeps as JSON.
+pub(super) fn typed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    let tree =
+        from_text(text.as_bytes()).map_err(|_| StoreError::Corrupt("a row's JSON is none".to_owned()))?;
+    read(&tree).map_err(|error| StoreError::Corrupt(format!("a row cannot be read: {error}")))
+}

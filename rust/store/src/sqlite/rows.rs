@@ -1,0 +1,485 @@
+//! Writing rows, inside a turn.
+
+use holdfast_core::canonical::to_bytes;
+use holdfast_core::content::{Commit, Openings};
+use holdfast_core::ids::{EnvelopeId, RunId, StepId, StreamId};
+use holdfast_core::limits;
+use holdfast_core::records::{Key, Name, RecordHash};
+use holdfast_core::run::{Envelope, Lease};
+use rusqlite::{Connection, Params, params, params_from_iter};
+
+use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, signed, typed, wait_of};
+use super::{SqlDone, failed};
+use crate::error::{Result, StoreError};
+use crate::rows::{
+    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, KeyRow, LeaseRow, Look, Rows, RunRow,
+    StepRow, StreamRow,
+};
+
+/// Pages that a command touches beside its frame, in bytes: what the log grows by, roughly.
+const PAGES_BYTES: u64 = 16 * 1024;
+
+/// Rows as the turn's transaction sees and writes them.
+pub(super) struct SqlRows<'c> {
+    look: SqlLook<'c>,
+    process: &'c str,
+    newest: Option<(i64, RecordHash)>,
+    bytes: u64,
+}
+
+impl<'c> SqlRows<'c> {
+    pub(super) fn new(connection: &'c Connection, process: &'c str) -> Self {
+        Self { look: SqlLook(connection), process, newest: None, bytes: 0 }
+    }
+
+    pub(super) fn done(&self) -> SqlDone {
+        SqlDone { newest: self.newest, bytes: self.bytes }
+    }
+
+    fn execute(&self, sql: &str, values: impl Params) -> Result<usize> {
+        let mut statement = self.look.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        statement.execute(values).map_err(|e| failed(&e))
+    }
+
+    fn one(&self, sql: &str, values: impl Params) -> Result<()> {
+        match self.execute(sql, values)? {
+            1 => Ok(()),
+            n => Err(StoreError::Failed(format!("{n} rows were written where there should be one"))),
+        }
+    }
+
+    fn put_waits(&self, row: &StepRow) -> Result<()> {
+        let id = row.id.to_string();
+        self.execute("DELETE FROM waits WHERE run = ?1 AND step = ?2", params![row.run, id])?;
+        for (n, wait) in row.waits.iter().enumerate() {
+            self.one(
+                "INSERT INTO waits (run, step, n, what, subject, call, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![
+                    row.run,
+                    id,
+                    i64::try_from(n).unwrap_or(0),
+                    wait.on.as_str(),
+                    wait.subject.as_ref().map(Key::as_str),
+                    wait.call.map(|call| call.to_string()),
+                    wait.until.map(signed),
+                ],
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn text_of<T: serde::Serialize>(value: &T) -> Result<String> {
+    String::from_utf8(to_bytes(value)?).map_err(|_| StoreError::Panicked)
+}
+
+/// Its age less its priority: orders by priority with ageing at any time.
+fn rank(at: u64, priority: i32) -> i64 {
+    signed(at / 1000) - i64::from(priority) * signed(limits::AGEING_MS / 1000)
+}
+
+/// `column IN (?, ?, ..)`, or true when anything will do.
+fn one_of(column: &str, count: usize) -> String {
+    if count == 0 {
+        return "1".to_owned();
+    }
+    format!("{column} IN ({})", vec!["?"; count].join(", "))
+}
+
+impl Rows for SqlRows<'_> {
+    fn add_stream(&mut self, id: StreamId, head: RecordHash) -> Result<i64> {
+        let kind = match id {
+            StreamId::Run(_) => "run",
+            StreamId::Session(_) => "session",
+            StreamId::Store => "store",
+        };
+        self.one(
+            "INSERT INTO streams (id, kind, last_seq, head, at) VALUES (?1, ?2, 0, ?3, 0)",
+            params![id.to_string(), kind, head.to_string()],
+        )?;
+        Ok(self.look.0.last_insert_rowid())
+    }
+
+    fn add_frame(&mut self, frame: &FrameRow) -> Result<i64> {
+        let head = frame.head.to_string();
+        self.one(
+            "INSERT INTO frames (stream, first_seq, last_seq, head, body, contents)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                frame.stream,
+                signed(frame.first_seq),
+                signed(frame.last_seq),
+                head,
+                frame.body,
+                frame.contents
+            ],
+        )?;
+        let pos = self.look.0.last_insert_rowid();
+        self.one(
+            "UPDATE streams SET last_seq = ?2, head = ?3, at = ?4 WHERE key = ?1 AND last_seq = ?5",
+            params![
+                frame.stream,
+                signed(frame.last_seq),
+                head,
+                signed(frame.at),
+                signed(frame.first_seq - 1)
+            ],
+        )?;
+        self.newest = Some((pos, frame.head));
+        let length = frame.body.len() + frame.contents.as_ref().map_or(0, String::len);
+        self.bytes += u64::try_from(length).unwrap_or(0) + PAGES_BYTES;
+        Ok(pos)
+    }
+
+    fn put_snapshot(&mut self, stream: i64, seq: u64, state: &str) -> Result<()> {
+        self.bytes += u64::try_from(state.len()).unwrap_or(0);
+        self.one(
+            "INSERT INTO snapshots (stream, seq, state) VALUES (?1, ?2, ?3)
+             ON CONFLICT (stream) DO UPDATE SET seq = ?2, state = ?3",
+            params![stream, signed(seq), state],
+        )
+    }
+
+    fn put_run(&mut self, row: &RunRow, at: u64) -> Result<()> {
+        self.one(
+            "INSERT INTO runs (stream, id, agent, role, session, parent, fork_of, mode, status, reason,
+                 state_version, priority, deadline, labels, created_at, changed_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?15)
+             ON CONFLICT (stream) DO UPDATE SET status = ?9, reason = ?10, state_version = ?11,
+                 labels = ?14, changed_at = ?15",
+            params![
+                row.stream,
+                row.id.to_string(),
+                row.agent,
+                row.role,
+                row.session,
+                row.parent,
+                row.fork_of,
+                row.mode,
+                row.status,
+                row.reason,
+                signed(row.state_version),
+                row.priority,
+                row.deadline.map(signed),
+                row.labels,
+                signed(at),
+            ],
+        )
+    }
+
+    fn put_step(&mut self, row: &StepRow, at: u64) -> Result<()> {
+        // A lease holds only while its step is running.
+        let running = row.status == "running";
+        self.one(
+            "INSERT INTO steps (run, id, name, queue, agent, package, status, ready, due, rank, deadline,
+                 concurrency_key, attempt, fence_epoch, fence_n)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+             ON CONFLICT (run, id) DO UPDATE SET package = ?6, status = ?7, ready = ?8, due = ?9,
+                 attempt = ?13, fence_epoch = ?14, fence_n = ?15,
+                 owner = iif(?16, owner, NULL), process = iif(?16, process, NULL),
+                 lease_boot = iif(?16, lease_boot, NULL), lease_until = iif(?16, lease_until, NULL)",
+            params![
+                row.run,
+                row.id.to_string(),
+                row.name,
+                row.queue,
+                row.agent,
+                row.package,
+                row.status,
+                row.ready,
+                row.due.map(signed),
+                rank(at, row.priority),
+                row.deadline.map(signed),
+                row.concurrency_key,
+                row.attempt,
+                row.fence.map(|fence| fence.0),
+                row.fence.map(|fence| fence.1),
+                running,
+            ],
+        )?;
+        self.put_waits(row)
+    }
+
+    fn put_approval(&mut self, row: &ApprovalRow) -> Result<()> {
+        self.one(
+            "INSERT INTO approvals (id, run, call, status, quorum, votes, digest, expires_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (id) DO UPDATE SET status = ?4, votes = ?6, digest = ?7, expires_at = ?8",
+            params![
+                row.id,
+                row.run,
+                row.call,
+                row.status,
+                row.quorum,
+                i64::try_from(row.votes).unwrap_or(0),
+                row.digest,
+                signed(row.expires_at),
+            ],
+        )
+    }
+
+    fn put_grant(&mut self, row: &GrantRow) -> Result<()> {
+        self.one(
+            "INSERT INTO grants (id, stream, tool, uses, spent, revoked, expires_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (id) DO UPDATE SET spent = max(spent, ?5), revoked = ?6",
+            params![
+                row.id,
+                row.stream,
+                row.tool,
+                row.uses,
+                i64::try_from(row.spent).unwrap_or(0),
+                row.revoked,
+                signed(row.expires_at),
+            ],
+        )
+    }
+
+    fn put_key(&mut self, row: &KeyRow) -> Result<()> {
+        self.one(
+            "INSERT INTO keys (scope, key, run, call, settled) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (scope, key) DO UPDATE SET run = ?3, call = ?4, settled = ?5",
+            params![row.scope, row.key, row.run, row.call, row.settled],
+        )
+    }
+
+    fn put_name(&mut self, name: &Name, run: Option<RunId>) -> Result<()> {
+        self.execute("DELETE FROM names WHERE name = ?1", [name.as_str()])?;
+        match run {
+            Some(run) => {
+                self.one("INSERT INTO names (name, run) VALUES (?1, ?2)", [name.as_str(), &run.to_string()])
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn set_lease(&mut self, run: i64, step: StepId, lease: &Lease) -> Result<()> {
+        self.one(
+            "UPDATE steps SET owner = ?3, process = ?4, lease_boot = ?5, lease_until = ?6, fence_epoch = ?7,
+                 fence_n = ?8 WHERE run = ?1 AND id = ?2",
+            params![
+                run,
+                step.to_string(),
+                lease.owner.as_str(),
+                self.process,
+                lease.boot_id,
+                signed(lease.expires_boot_ms),
+                lease.fence.0,
+                lease.fence.1,
+            ],
+        )
+    }
+
+    fn drop_lease(&mut self, run: i64, step: StepId) -> Result<()> {
+        self.one(
+            "UPDATE steps SET owner = NULL, process = NULL, lease_boot = NULL, lease_until = NULL
+             WHERE run = ?1 AND id = ?2",
+            params![run, step.to_string()],
+        )
+    }
+
+    fn put_envelope(&mut self, envelope: &Envelope, sent_at: u64) -> Result<()> {
+        self.one(
+            "INSERT INTO envelopes (id, receiver, body, sent_at) VALUES (?1, ?2, ?3, ?4)",
+            params![envelope.id.to_string(), envelope.to.to_string(), text_of(envelope)?, signed(sent_at)],
+        )
+    }
+
+    fn drop_envelope(&mut self, id: EnvelopeId) -> Result<()> {
+        self.execute("DELETE FROM envelopes WHERE id = ?1", [id.to_string()]).map(|_| ())
+    }
+
+    fn refuse_envelope(&mut self, id: EnvelopeId, code: &str) -> Result<()> {
+        self.execute("UPDATE envelopes SET refused = ?2 WHERE id = ?1", params![id.to_string(), code])
+            .map(|_| ())
+    }
+
+    fn put_blob_ref(&mut self, blob: &Commit, stream: i64, bytes: u64) -> Result<()> {
+        self.execute(
+            "INSERT INTO blob_refs (commitment, stream, bytes) VALUES (?1, ?2, ?3)
+             ON CONFLICT (commitment, stream) DO NOTHING",
+            params![blob.to_string(), stream, signed(bytes)],
+        )
+        .map(|_| ())
+    }
+
+    fn drop_blob_ref(&mut self, blob: &Commit, stream: i64) -> Result<()> {
+        let sql = "DELETE FROM blob_refs WHERE commitment = ?1 AND stream = ?2";
+        self.execute(sql, params![blob.to_string(), stream]).map(|_| ())
+    }
+
+    fn erase(&mut self, stream: i64, commits: &[Commit]) -> Result<u64> {
+        let sql = "SELECT pos, contents FROM frames WHERE stream = ?1 AND contents IS NOT NULL";
+        let mut found: Vec<(i64, String)> = Vec::new();
+        {
+            let mut statement = self.look.0.prepare(sql).map_err(|e| failed(&e))?;
+            let mut rows = statement.query([stream]).map_err(|e| failed(&e))?;
+            while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+                let contents: String = row.get(1).map_err(|e| failed(&e))?;
+                if commits.iter().any(|commit| contents.contains(&commit.to_string())) {
+                    found.push((row.get(0).map_err(|e| failed(&e))?, contents));
+                }
+            }
+        }
+        let mut erased = 0;
+        for (pos, contents) in found {
+            let mut kept: Openings = crate::engine::openings_of(&contents, pos)?;
+            erased += holdfast_core::content::erase(&mut kept, commits);
+            let left = if kept.is_empty() { None } else { Some(text_of(&kept)?) };
+            self.one("UPDATE frames SET contents = ?2 WHERE pos = ?1", params![pos, left])?;
+        }
+        // Forks have copies of what they inherited in their snapshots.
+        self.execute(
+            "WITH RECURSIVE heirs (stream, id) AS (
+                 SELECT key, id FROM streams WHERE key = ?1
+                 UNION SELECT runs.stream, runs.id FROM runs JOIN heirs ON runs.fork_of = heirs.id)
+             DELETE FROM snapshots WHERE stream IN (SELECT stream FROM heirs)",
+            [stream],
+        )?;
+        Ok(u64::try_from(erased).unwrap_or(0))
+    }
+
+    fn clear_projections(&mut self, stream: i64) -> Result<()> {
+        for sql in [
+            "DELETE FROM snapshots WHERE stream = ?1",
+            "DELETE FROM waits WHERE run = ?1",
+            "DELETE FROM steps WHERE run = ?1",
+            "DELETE FROM runs WHERE stream = ?1",
+            "DELETE FROM approvals WHERE run = ?1",
+            "DELETE FROM grants WHERE stream = ?1",
+            "DELETE FROM keys WHERE run = ?1",
+            "DELETE FROM blob_refs WHERE stream = ?1",
+        ] {
+            self.execute(sql, [stream])?;
+        }
+        Ok(())
+    }
+
+    fn promote_due(&mut self, wall_ms: u64) -> Result<()> {
+        self.execute("UPDATE steps SET ready = 1, due = NULL WHERE due <= ?1", [signed(wall_ms)]).map(|_| ())
+    }
+
+    fn leases(&mut self) -> Result<Vec<LeaseRow>> {
+        let sql = format!(
+            "SELECT {LEASE_COLUMNS} FROM steps JOIN streams ON streams.key = steps.run
+             WHERE owner IS NOT NULL ORDER BY lease_until"
+        );
+        let mut statement = self.look.0.prepare_cached(&sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query([]).map_err(|e| failed(&e))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            found.extend(lease_row(row)?);
+        }
+        Ok(found)
+    }
+
+    fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>> {
+        let sql = "SELECT streams.id, step, what, subject, call, until FROM waits
+                   JOIN streams ON streams.key = waits.run WHERE until <= ?1 ORDER BY until LIMIT ?2";
+        let mut statement = self.look.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let mut rows = statement.query((signed(wall_ms), most)).map_err(|e| failed(&e))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            let text = |at: usize| row.get::<_, String>(at).map_err(|e| failed(&e));
+            let parts = (
+                text(2)?,
+                row.get(3).map_err(|e| failed(&e))?,
+                row.get(4).map_err(|e| failed(&e))?,
+                row.get(5).map_err(|e| failed(&e))?,
+            );
+            found.push(DueWait { run: parsed(&text(0)?)?, step: parsed(&text(1)?)?, wait: wait_of(parts)? });
+        }
+        Ok(found)
+    }
+
+    fn candidates(&mut self, filter: &Filter, most: usize) -> Result<Vec<Candidate>> {
+        let sql = format!(
+            "SELECT streams.id, steps.id, concurrency_key FROM steps INDEXED BY steps_ready
+             JOIN streams ON streams.key = steps.run
+             WHERE ready = 1 AND {} AND {} AND {}
+             ORDER BY rank, deadline IS NULL, deadline, steps.run LIMIT {most}",
+            one_of("queue", filter.queues.len()),
+            one_of("agent", filter.agents.len()),
+            one_of("package", filter.packages.len()),
+        );
+        let mut statement = self.look.0.prepare_cached(&sql).map_err(|e| failed(&e))?;
+        let names = filter.queues.iter().chain(&filter.agents).map(Name::as_str);
+        let values = names.chain(filter.packages.iter().map(String::as_str));
+        let mut rows = statement.query(params_from_iter(values)).map_err(|e| failed(&e))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            let text = |at: usize| row.get::<_, String>(at).map_err(|e| failed(&e));
+            let key: Option<String> = row.get(2).map_err(|e| failed(&e))?;
+            found.push(Candidate {
+                run: parsed(&text(0)?)?,
+                step: parsed(&text(1)?)?,
+                concurrency_key: key.and_then(Key::new),
+            });
+        }
+        Ok(found)
+    }
+
+    fn envelopes(&mut self, to: Option<RunId>, most: usize) -> Result<Vec<Envelope>> {
+        let receiver = to.map(|to| to.to_string());
+        let sql = match to {
+            Some(_) => {
+                "SELECT body FROM envelopes WHERE receiver = ?1 AND refused IS NULL ORDER BY id LIMIT ?2"
+            }
+            None => "SELECT body FROM envelopes WHERE ?1 IS NULL AND refused IS NULL ORDER BY id LIMIT ?2",
+        };
+        let mut statement = self.look.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let mut rows = statement.query((receiver, most)).map_err(|e| failed(&e))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            found.push(typed(&row.get::<_, String>(0).map_err(|e| failed(&e))?)?);
+        }
+        Ok(found)
+    }
+}
+
+impl Look for SqlRows<'_> {
+    fn stream(&self, id: StreamId) -> Result<Option<StreamRow>> {
+        self.look.stream(id)
+    }
+    fn streams(&self, after: i64, most: usize) -> Result<Vec<StreamRow>> {
+        self.look.streams(after, most)
+    }
+    fn frames(&self, stream: i64, after: u64) -> Result<Vec<FrameRow>> {
+        self.look.frames(stream, after)
+    }
+    fn snapshot(&self, stream: i64) -> Result<Option<(u64, String)>> {
+        self.look.snapshot(stream)
+    }
+    fn newest(&self) -> Result<Option<(i64, RecordHash)>> {
+        self.look.newest()
+    }
+    fn lease(&self, run: i64, step: StepId) -> Result<Option<LeaseRow>> {
+        self.look.lease(run, step)
+    }
+    fn run_of_key(&self, key: &Key) -> Result<Option<RunId>> {
+        self.look.run_of_key(key)
+    }
+    fn key_settled(&self, key: &Key) -> Result<bool> {
+        self.look.key_settled(key)
+    }
+    fn key_busy(&self, key: &Key) -> Result<bool> {
+        self.look.key_busy(key)
+    }
+    fn has_open_forks(&self, run: RunId) -> Result<bool> {
+        self.look.has_open_forks(run)
+    }
+    fn blob_refs(&self, stream: i64) -> Result<Vec<Commit>> {
+        self.look.blob_refs(stream)
+    }
+    fn refers_to(&self, blob: &Commit) -> Result<bool> {
+        self.look.refers_to(blob)
+    }
+    fn projected(&self, run: &StreamRow) -> Result<(Option<RunRow>, Vec<StepRow>)> {
+        self.look.projected(run)
+    }
+    fn keys_of(&self, run: i64) -> Result<Vec<(String, String, bool)>> {
+        self.look.keys_of(run)
+    }
+}

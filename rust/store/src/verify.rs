@@ -1,0 +1,444 @@
+//! The audit of a store: frames against the chain, rows against the fold, contents and blobs against
+//! their commitments. Streaming and in bounded memory: one page of one stream at a time. Nothing is
+//! trusted that can be computed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::canonical::to_bytes;
+use holdfast_core::chain::{Auditor, ChainError};
+use holdfast_core::content::{Commit, ContentError, Openings};
+use holdfast_core::error::{Code, Coded};
+use holdfast_core::frame::Kept;
+use holdfast_core::ids::StreamId;
+use holdfast_core::limits;
+use holdfast_core::mutants::{Mutant, mutant};
+use holdfast_core::records::{Body, Fold, Record, RecordHash};
+use holdfast_core::state::{RunState, State};
+
+use crate::engine::{Engine, fold_run_at, openings, project, snapshot, texts};
+use crate::error::{Result, StoreError};
+use crate::rows::{FrameRow, StepRow, StreamRow};
+use crate::store::Store;
+
+/// Problems that a report lists; the count goes on.
+const LISTED_MAX: usize = 100;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Problem {
+    pub code: &'static str,
+    pub stream: Option<String>,
+    pub seq: Option<u64>,
+    pub pos: Option<i64>,
+    pub what: String,
+}
+
+/// What an audit found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Report {
+    pub streams: u64,
+    pub frames: u64,
+    pub records: u64,
+    pub contents: u64,
+    pub erased: u64,
+    pub blobs: u64,
+    pub problems: u64,
+    /// The first ones.
+    pub listed: Vec<Problem>,
+    /// Where each audited run ended, when only one was asked for: to be kept elsewhere.
+    pub head: Option<String>,
+    pub guarantee: String,
+}
+
+impl Report {
+    pub fn ok(&self) -> bool {
+        self.problems == 0
+    }
+
+    fn add(&mut self, problem: Problem) {
+        self.problems += 1;
+        if self.listed.len() < LISTED_MAX {
+            self.listed.push(problem);
+        }
+    }
+}
+
+/// What is to be audited.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// One stream; none: all of them, and the files.
+    pub stream: Option<StreamId>,
+    /// Heads that were kept elsewhere.
+    pub heads: BTreeMap<StreamId, RecordHash>,
+}
+
+/// Audits a store. `progress` hears the frames that were audited and how many there are, and says
+/// whether to go on.
+pub fn verify(engine: &Engine, scope: &Scope, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Report> {
+    let store = engine.store();
+    let mut audit = Audit { store: &**store, report: Report::default(), total: 0, progress, stopped: false };
+    audit.total = match scope.stream {
+        Some(_) => 0,
+        None => u64::try_from(newest(&**store)?).unwrap_or(0),
+    };
+    if let Some(stream) = scope.stream {
+        let row = find(&**store, stream)?.ok_or(holdfast_core::run::Refused::NoSuchRun)?;
+        audit.report.head = Some(audit.stream(&row, scope)?.to_string());
+    } else {
+        for problem in store.check_files()? {
+            audit.report.add(problem);
+        }
+        audit.all(scope)?;
+    }
+    let kept = !scope.heads.is_empty();
+    guarantee(kept).clone_into(&mut audit.report.guarantee);
+    Ok(audit.report)
+}
+
+fn guarantee(kept: bool) -> &'static str {
+    if kept {
+        "every record follows from the one before, and the streams whose heads were kept elsewhere have had them"
+    } else {
+        "every record follows from the one before; that the end is missing or that everything was written anew \
+         can only be shown against a head or a seal that was kept elsewhere"
+    }
+}
+
+fn newest(store: &dyn Store) -> Result<i64> {
+    let mut newest = None;
+    store.look(&mut |look| {
+        newest = look.newest()?;
+        Ok(())
+    })?;
+    Ok(newest.map_or(0, |(pos, _)| pos))
+}
+
+fn find(store: &dyn Store, stream: StreamId) -> Result<Option<StreamRow>> {
+    let mut row = None;
+    store.look(&mut |look| {
+        row = look.stream(stream)?;
+        Ok(())
+    })?;
+    Ok(row)
+}
+
+struct Audit<'a> {
+    store: &'a dyn Store,
+    report: Report,
+    total: u64,
+    progress: &'a mut dyn FnMut(u64, u64) -> bool,
+    stopped: bool,
+}
+
+/// One stream as it is walked.
+struct Walk {
+    auditor: Auditor,
+    state: Option<State>,
+    erased: BTreeSet<Commit>,
+    /// Contents that are neither kept nor, so far, erased: the erasing record may yet come.
+    missing: BTreeMap<Commit, u64>,
+    blobs: BTreeSet<Commit>,
+    snapshot: Option<(u64, String)>,
+    last_pos: i64,
+    /// The record that is looked at.
+    current: u64,
+    /// The head that was kept elsewhere and has not been met yet.
+    awaited: Option<RecordHash>,
+}
+
+impl Audit<'_> {
+    fn all(&mut self, scope: &Scope) -> Result<()> {
+        let mut after = 0;
+        loop {
+            let mut rows = Vec::new();
+            self.store.look(&mut |look| {
+                rows = look.streams(after, limits::PAGE_RECORDS_MAX)?;
+                Ok(())
+            })?;
+            let Some(last) = rows.last() else { break };
+            after = last.key;
+            for row in rows {
+                self.stream(&row, scope)?;
+                if self.stopped {
+                    return Ok(());
+                }
+            }
+        }
+        for stream in scope.heads.keys() {
+            if find(self.store, *stream)?.is_none() {
+                self.problem(Code::HeadMismatch, Some(*stream), None, None, "the whole stream is missing");
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(
+        &mut self,
+        code: Code,
+        stream: Option<StreamId>,
+        seq: Option<u64>,
+        pos: Option<i64>,
+        what: impl Into<String>,
+    ) {
+        let stream = stream.map(|stream| stream.to_string());
+        self.report.add(Problem { code: code.as_str(), stream, seq, pos, what: what.into() });
+    }
+
+    /// Audits one stream up to where its row says that it ends; returns its head.
+    fn stream(&mut self, row: &StreamRow, scope: &Scope) -> Result<RecordHash> {
+        self.report.streams += 1;
+        let mut walk = Walk {
+            auditor: Auditor::new(self.store.id(), row.id),
+            state: None,
+            erased: BTreeSet::new(),
+            missing: BTreeMap::new(),
+            blobs: BTreeSet::new(),
+            snapshot: None,
+            last_pos: 0,
+            current: 1,
+            awaited: scope.heads.get(&row.id).copied(),
+        };
+        self.store.look(&mut |look| {
+            walk.snapshot = look.snapshot(row.key)?;
+            walk.blobs = look.blob_refs(row.key)?.into_iter().collect();
+            Ok(())
+        })?;
+        let whole = self.frames(row, &mut walk)?;
+        let head = walk.auditor.head();
+        if !whole || self.stopped {
+            return Ok(head.hash); // its first bad record was named; what follows it says nothing
+        }
+        if head.seq != row.last_seq || head.hash != row.head || head.at != row.at {
+            let what = format!("its row says that it ends at {} with another head", row.last_seq);
+            self.problem(Code::HeadMismatch, Some(row.id), Some(head.seq + 1), None, what);
+        }
+        if walk.awaited.is_some() {
+            let what = "it never had the head that was kept elsewhere";
+            self.problem(Code::HeadMismatch, Some(row.id), Some(head.seq + 1), None, what);
+        }
+        self.lost(row, &walk);
+        self.rows(row, &walk)?;
+        Ok(head.hash)
+    }
+
+    /// Walks the frames page by page; whether all were good.
+    fn frames(&mut self, row: &StreamRow, walk: &mut Walk) -> Result<bool> {
+        while walk.auditor.head().seq < row.last_seq {
+            let mut frames = Vec::new();
+            let after = walk.auditor.head().seq;
+            self.store.look(&mut |look| {
+                frames = look.frames(row.key, after)?;
+                Ok(())
+            })?;
+            if frames.is_empty() {
+                let (seq, what) = (after + 1, "the frame is missing");
+                self.problem(Code::RecordMissing, Some(row.id), Some(seq), None, what);
+                return Ok(false);
+            }
+            for frame in frames {
+                if let Err(error) = self.frame(row, &frame, walk) {
+                    let seq = walk.current;
+                    if error.is_of_engine() {
+                        return Err(error);
+                    }
+                    let (code, what) = (error.code(), error.to_string());
+                    self.problem(code, Some(row.id), Some(seq), Some(frame.pos), what);
+                    return Ok(false);
+                }
+                self.report.frames += 1;
+                if !(self.progress)(self.report.frames, self.total) {
+                    self.stopped = true;
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn frame(&mut self, row: &StreamRow, frame: &FrameRow, walk: &mut Walk) -> Result<()> {
+        let corrupt = |what: String| Err(StoreError::Corrupt(format!("frame {}: {what}", frame.pos)));
+        walk.current = walk.auditor.head().seq + 1;
+        let texts = texts(frame)?;
+        if frame.first_seq != walk.auditor.head().seq + 1 {
+            return corrupt(format!("it begins at {}, not after the frame before it", frame.first_seq));
+        }
+        if frame.pos <= walk.last_pos {
+            return corrupt("it was moved: its position is not after the frame before it".to_owned());
+        }
+        let count = u64::try_from(texts.len()).unwrap_or(0);
+        if count == 0 || frame.first_seq + count - 1 != frame.last_seq {
+            return corrupt("it does not hold the records that it says".to_owned());
+        }
+        walk.last_pos = frame.pos;
+        let unreadable =
+            || StoreError::Corrupt(format!("the contents of frame {} cannot be read", frame.pos));
+        let contents = frame.contents.as_deref().unwrap_or("{}");
+        let kept = holdfast_core::frame::kept(contents).ok_or_else(unreadable)?;
+        let mut opened = BTreeSet::new();
+        let mut values: Option<Openings> = None;
+        for text in texts {
+            walk.current = walk.auditor.head().seq + 1;
+            let record = walk.auditor.next(text)?;
+            walk.awaited = walk.awaited.filter(|head| *head != walk.auditor.head().hash);
+            self.report.records += 1;
+            self.contents(&record, &kept, walk, &mut opened)?;
+            if matches!(record.body.folds(), Fold::Run | Fold::State) && values.is_none() {
+                values = Some(openings(frame)?); // only these fold from values
+            }
+            self.fold(row, &record, values.as_ref().unwrap_or(&Openings::new()), walk)?;
+        }
+        if frame.head != walk.auditor.head().hash && !mutant(Mutant::TrustHeads) {
+            return corrupt("its head is not the hash of its last record".to_owned());
+        }
+        match kept.keys().find(|commit| !opened.contains(*commit)) {
+            Some(stray) => corrupt(format!("beside it lies a content that no record of it has: {stray}")),
+            None => Ok(()),
+        }
+    }
+
+    fn contents(
+        &mut self,
+        record: &Record,
+        kept: &BTreeMap<Commit, Kept<'_>>,
+        walk: &mut Walk,
+        opened: &mut BTreeSet<Commit>,
+    ) -> Result<()> {
+        if let Body::ContentErased(erased) = &record.body {
+            walk.erased.extend(&erased.commits);
+        }
+        for found in record.contents() {
+            opened.insert(found.commit);
+            if mutant(Mutant::TrustContents) {
+                continue;
+            }
+            if let Some(opening) = kept.get(&found.commit) {
+                if !opening.opens(&found.commit) {
+                    return Err(ContentError::Forged(found.commit).into());
+                }
+                self.report.contents += 1;
+            } else if walk.blobs.contains(&found.commit) {
+                let blob = self.store.blobs().get(&found.commit)?;
+                if u64::try_from(blob.bytes.len()).ok() != Some(found.bytes) {
+                    return Err(StoreError::BlobForged(found.commit));
+                }
+                self.report.blobs += 1;
+            } else {
+                walk.missing.insert(found.commit, record.seq);
+            }
+        }
+        Ok(())
+    }
+
+    fn fold(&mut self, row: &StreamRow, record: &Record, kept: &Openings, walk: &mut Walk) -> Result<()> {
+        let hash = walk.auditor.head().hash;
+        let with_blobs;
+        let mut opened = kept;
+        if !walk.blobs.is_empty() {
+            let mut more = kept.clone();
+            crate::engine::add_blobs(record, self.store.blobs(), &mut more)?;
+            with_blobs = more;
+            opened = &with_blobs;
+        }
+        let illegal = |what: String| {
+            let flaw = holdfast_core::chain::Flaw::Illegal(what);
+            StoreError::Chain(ChainError { flaw, seq: record.seq, stream: row.id })
+        };
+        if let Some(state) = &mut walk.state {
+            state.apply_hashed(record, hash, opened).map_err(|e| illegal(e.why.to_owned()))?;
+        } else {
+            let parent = self.parent(record)?;
+            let first = State::first_hashed(record, hash, opened, parent.as_ref());
+            walk.state = Some(first.map_err(|e| illegal(e.why.to_owned()))?);
+        }
+        self.snapshot(row, walk)
+    }
+
+    /// A kept fold is the fold.
+    fn snapshot(&mut self, row: &StreamRow, walk: &Walk) -> Result<()> {
+        let (Some((seq, text)), Some(state)) = (&walk.snapshot, &walk.state) else { return Ok(()) };
+        if *seq != state.head().seq {
+            return Ok(());
+        }
+        let same = snapshot(text, row, *seq).is_ok() && to_bytes(state)? == text.as_bytes();
+        if !same {
+            self.problem(Code::RowsDiffer, Some(row.id), Some(*seq), None, "its snapshot is not its fold");
+        }
+        Ok(())
+    }
+
+    fn parent(&self, record: &Record) -> Result<Option<RunState>> {
+        let Body::RunForked(forked) = &record.body else { return Ok(None) };
+        let mut parent = None;
+        self.store.look(&mut |look| {
+            let stream = StreamId::Run(forked.parent);
+            parent = fold_run_at(look, self.store.blobs(), self.store.id(), stream, forked.at)?;
+            Ok(())
+        })?;
+        Ok(parent)
+    }
+
+    /// Contents that are gone: erased on purpose, or lost.
+    fn lost(&mut self, row: &StreamRow, walk: &Walk) {
+        for (commit, seq) in &walk.missing {
+            if walk.erased.contains(commit) {
+                self.report.erased += 1;
+            } else {
+                let what = format!("the content {commit} is gone, and no record says that it was erased");
+                self.problem(Code::ContentLost, Some(row.id), Some(*seq), None, what);
+            }
+        }
+    }
+
+    /// The rows of a run are what its fold says.
+    fn rows(&mut self, row: &StreamRow, walk: &Walk) -> Result<()> {
+        let Some(state) = &walk.state else { return Ok(()) };
+        if let State::Store(own) = state
+            && (own.store != self.store.id() || own.epoch != self.store.epoch())
+        {
+            let what = "the store's id or epoch is not what its records say";
+            self.problem(Code::RowsDiffer, Some(row.id), None, None, what);
+        }
+        let expected = project(state, row.key)?;
+        let (mut found, mut current, mut keys) = ((None, Vec::new()), None, Vec::new());
+        self.store.look(&mut |look| {
+            current = look.stream(row.id)?;
+            found = look.projected(row)?;
+            keys = look.keys_of(row.key)?;
+            Ok(())
+        })?;
+        if current.as_ref() != Some(row) {
+            return Ok(()); // it has grown since: its rows are ahead of what was walked
+        }
+        if found.0 != expected.run {
+            self.problem(
+                Code::RowsDiffer,
+                Some(row.id),
+                None,
+                None,
+                "the run's row is not what follows from its records",
+            );
+        }
+        let held = expected.keys.iter().map(|row| (row.scope.to_owned(), row.key.clone(), row.settled));
+        if keys != held.collect::<Vec<_>>() {
+            let what = "a key's row is not what follows from the run's records";
+            self.problem(Code::RowsDiffer, Some(row.id), None, None, what);
+        }
+        let bare = |steps: Vec<StepRow>| steps.into_iter().map(comparable).collect::<Vec<_>>();
+        if bare(found.1) != bare(expected.steps) {
+            self.problem(
+                Code::RowsDiffer,
+                Some(row.id),
+                None,
+                None,
+                "a step's row is not what follows from its records",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A step's row without what changes by itself: one that was due has become ready.
+fn comparable(row: StepRow) -> (StepRow, bool) {
+    let claimable = row.ready || row.due.is_some();
+    (StepRow { ready: false, due: None, priority: 0, ..row }, claimable)
+}
