@@ -1,0 +1,5 @@
+"""Conformance suites, for people who write their own parts of Holdfast and run ours on them."""
+
+from holdfast.conformance import store
+
+__all__ = ["store"]
