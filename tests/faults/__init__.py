@@ -1,0 +1,1 @@
+"""Fault tests: real processes, real files, real kills."""

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Installs what the fault tests use and is not there: strace (crashes and errors at system calls), a C
+# compiler (the shim of unsynced writes), mkfs for power cuts. Needs Debian's packages and root; without them
+# the tests say what they could not run.
+set -eu
+missing=""
+command -v strace >/dev/null 2>&1 || missing="$missing strace"
+command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+command -v mkfs.ext4 >/dev/null 2>&1 || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"
+command -v mkfs.xfs >/dev/null 2>&1 || [ -x /sbin/mkfs.xfs ] || missing="$missing xfsprogs"
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "installing$missing"
+    apt-get update -qq >/dev/null && apt-get install -y -qq --no-install-recommends $missing >/dev/null
+else
+    echo "the fault tests want:$missing"
+fi
