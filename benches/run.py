@@ -11,7 +11,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-BENCHES = ["canonical"]
+BENCHES = ["canonical", "store"]
 OUTPUT = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"
 
 
