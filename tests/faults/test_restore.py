@@ -42,8 +42,13 @@ def test_fences_grow_across_a_restore_and_open_runs_wait_for_a_person(backup: Pa
         assert store.verify().ok
 
 
-def test_a_restore_that_keeps_its_epoch_is_seen(backup: Path, tmp_path: Path, mutants: str) -> None:
-    environment = os.environ | {"PYTHONPATH": mutants, "HOLDFAST_MUTANT": "KeepEpoch"}
-    command = [sys.executable, "-c", RESTORED, str(backup), str(tmp_path / "kept")]
+@pytest.mark.parametrize(("mutant", "told"), [("", "2"), ("KeepEpoch", "record_illegal")])
+def test_a_restore_that_keeps_its_epoch_is_refused_by_the_fold(
+    backup: Path, tmp_path: Path, mutants: str, mutant: str, told: str
+) -> None:
+    environment = os.environ | {"PYTHONPATH": mutants, "HOLDFAST_MUTANT": mutant}
+    command = [sys.executable, "-c", RESTORED, str(backup), str(tmp_path / "again")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.strip() != "2", "the planted fault changed nothing"
+    assert (done.returncode == 0, told in (done.stderr if mutant else done.stdout)) == (not mutant, True), (
+        done
+    )
