@@ -3,7 +3,7 @@
 //! sets it beside Python's peers and writes the page.
 //!
 //! `cargo bench -p holdfast-store --bench store -- FOLDER [quick|growth]`; with `writer FOLDER N` it is one of
-//! several processes.
+//! several processes, with `part FOLDER threads|batch|single` it does one kind of work for a profiler.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 #![allow(clippy::as_conversions, clippy::cast_precision_loss, missing_docs)]
 
@@ -247,11 +247,14 @@ fn interleaved(folder: &Path, rounds: usize, scale: usize) {
         samples[1].push(rate(4 * scale, || {
             (0..4 * scale).for_each(|_| append(&engine, runs[0], notes(RECORDS), Durability::Barrier));
         }));
-        samples[2].push(bare_group(&folder.join("group"), scale / 4));
-        samples[3].push(concurrent(&engine, &runs, scale / 4));
+        samples[2].push(bare_group(&folder.join("group"), 2 * scale));
+        samples[3].push(concurrent(&engine, &runs, scale));
         for (at, durability) in [(4, Durability::Commit), (5, Durability::Barrier)] {
+            let batches = vec![events(1000); scale / 5]; // made before the clock starts
             samples[at].push(rate(scale / 5 * 1000, || {
-                (0..scale / 5).for_each(|_| append(&engine, batch, events(1000), durability));
+                for entries in batches {
+                    append(&engine, batch, entries, durability);
+                }
             }));
         }
     }
@@ -279,6 +282,37 @@ fn interleaved(folder: &Path, rounds: usize, scale: usize) {
     }
     told("1 process, durable commits", "commits/s", &one);
     told("4 processes on one folder, durable commits", "commits/s", &four);
+}
+
+/// One kind of work for some seconds, to look at with a profiler.
+fn part(folder: &Path, what: &str) {
+    let engine = engine(folder);
+    let runs: Vec<RunId> = (0..THREADS).map(|_| create(&engine, Durability::Commit)).collect();
+    let begun = Instant::now();
+    let mut rounds = Vec::new();
+    while begun.elapsed().as_secs() < 4 {
+        rounds.push(match what {
+            "threads" => concurrent(&engine, &runs, 100),
+            "batch" => {
+                let batches = vec![events(1000); 100];
+                rate(100_000, || {
+                    for batch in batches {
+                        append(&engine, runs[0], batch, Durability::Commit);
+                    }
+                })
+            }
+            _ => rate(400, || {
+                (0..400).for_each(|_| append(&engine, runs[0], notes(RECORDS), Durability::Barrier));
+            }),
+        });
+    }
+    told(what, "per second", &rounds);
+    let stats = engine.store().stats().unwrap();
+    println!("{}", json!({"commands": stats.commands, "turns": stats.commits, "syncs": stats.syncs}));
+    let begun = Instant::now();
+    let report = verify(&engine, &Scope::default(), &mut |_, _| true).unwrap();
+    told("verify", "records/s", &[report.records as f64 / begun.elapsed().as_secs_f64()]);
+    engine.store().close().unwrap();
 }
 
 /// How the figures change while a run grows to a million records and a store to a million runs.
@@ -368,6 +402,7 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["writer", folder, count] => writer(Path::new(folder), count.parse().unwrap()),
+        ["part", folder, what] => part(Path::new(folder), what),
         [folder, "growth"] => growth(&PathBuf::from(folder)),
         [folder, "quick"] => interleaved(&PathBuf::from(folder), 3, 50),
         [folder] => interleaved(&PathBuf::from(folder), 15, 100),

@@ -372,3 +372,28 @@ def test_a_store_is_closed_when_its_block_raises_and_opens_again(tmp_path: Path)
         assert again.id == store.id
         assert [record.seq for record in again.read(run)] == list(range(1, 10))
         assert again.append(run, "note.logged", {"text": "goes on"}) == 10
+
+
+def test_a_value_that_is_gone_and_that_nobody_erased_is_called_lost(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "s") as store:
+        run = store.create_run(agent="a")
+        store.append(run, "note.logged", {"text": "long " * 20_000})
+        [blob] = [path for path in (tmp_path / "s" / "blobs").rglob("*") if path.is_file()]
+        blob.unlink()
+        note = list(store.read(run))[-1]
+        assert refusal(lambda: note.value)[0] == "content_lost"
+        [problem] = store.verify().problems
+        assert (problem.stream, problem.seq) == (run, note.seq)
+
+
+def test_a_backup_removes_an_interrupted_one_and_nothing_else(tmp_path: Path) -> None:
+    hidden = tmp_path / ".copy.new"
+    hidden.mkdir()
+    (hidden / "letters.txt").write_text("mine")
+    with hf.open(tmp_path / "s") as store:
+        worked(store)
+        assert refusal(lambda: store.backup(tmp_path / "copy"))[0] == "target_exists"
+        assert (hidden / "letters.txt").read_text() == "mine"
+        (hidden / "letters.txt").rename(hidden / "holdfast.db")
+        store.backup(tmp_path / "copy")
+    assert (hidden.exists(), (tmp_path / "copy" / "holdfast.db").exists()) == (False, True)

@@ -277,10 +277,6 @@ TABLES = (
 )
 
 
-UNJUDGED = {"rank", "created_at", "changed_at"}
-"""Columns that nothing is decided by but the order in which steps are offered: verify leaves them alone."""
-
-
 def dump(store: hf.Store) -> dict[str, Any]:
     """Everything that can be read from a store: records, values, folds, rows."""
     streams = [row["id"] for row in store.sql("SELECT id FROM streams ORDER BY key")]
@@ -288,13 +284,7 @@ def dump(store: hf.Store) -> dict[str, Any]:
         stream: [(r.seq, r.position, r.text.hex(), r.hash, repr(r.value)) for r in store.read(stream)]
         for stream in streams
     }
-    rows = {
-        table: [
-            [cell for name, cell in row.items() if name not in UNJUDGED]
-            for row in store.sql(_in_order(table))
-        ]
-        for table in TABLES
-    }
+    rows = {table: [list(row.values()) for row in store.sql(_in_order(table))] for table in TABLES}
     # What a migration was called and when it was applied says nothing about the records.
     rows["migrations"] = [list(row.values()) for row in store.sql("SELECT number, checksum FROM migrations")]
     events = [list(row.values()) for row in store.sql("SELECT * FROM events ORDER BY pos, seq")]

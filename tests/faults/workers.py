@@ -242,7 +242,7 @@ def busy_intruder(line: Line, folder: str, run: str) -> None:
         thread.start()
     line.say("open")
     line.hear()
-    for _ in range(3):
+    for _ in range(100):
         look_with_python(folder)
     looked.set()
     for thread in threads:

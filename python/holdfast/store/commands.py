@@ -69,12 +69,14 @@ def package(parts: Mapping[str, str] | None) -> dict[str, str]:
     return {"agent": "0", "python": platform.python_version(), **empty, **(parts or {})}
 
 
-def new_run(agent: str, value: object, state: object, options: Mapping[str, Any]) -> dict[str, Any]:
+def new_run(
+    agent: str, value: object, state: object, options: Mapping[str, Any], at_ms: int
+) -> dict[str, Any]:
     """What a new run is."""
     privacy = options.get("privacy", "internal")
     run: dict[str, Any] = {
         "agent": agent,
-        "id": new_id("run"),
+        "id": new_id("run", at_ms=at_ms),
         "input": payload(value, privacy),
         "labels": dict(options.get("labels") or {}),
         "mode": "live",
@@ -87,12 +89,12 @@ def new_run(agent: str, value: object, state: object, options: Mapping[str, Any]
     return run | {name: value for name, value in options.items() if name in optional and value is not None}
 
 
-def new_step(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def new_step(name: str, options: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
     """What a new step is."""
     retry = {"backoff_max_ms": 60_000, "backoff_ms": 1000, "max_attempts": options.get("attempts", 3)}
     step: dict[str, Any] = {
         "after": [],
-        "id": new_id("step"),
+        "id": new_id("step", at_ms=at_ms),
         "kind": "attached",
         "name": name,
         "queue": options.get("queue") or QUEUE,

@@ -10,7 +10,7 @@ from holdfast import _core
 from holdfast.errors import RecordError, StoreError
 from holdfast.store import commands, forks
 from holdfast.store.commands import Claim, claim_of, human, payload
-from holdfast.store.reading import FIXES, Kept, Record
+from holdfast.store.reading import FIXES, Erased, Kept, Record
 from holdfast.store.reports import Report, report_of, watched
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Store:
         self._core = core
         self._id, self._epoch = core.id, core.epoch
         self.url = url
-        forks.opened(self, core.lock_descriptors())
+        forks.opened(self, core.folder)
 
     @property
     def id(self) -> str:
@@ -93,8 +93,9 @@ class Store:
                 ``budget``, ``package``, ``privacy``, ``step``, ``queue``, ``attempts``, ``concurrency_key``.
         """
         _check_options(options)
-        run = commands.new_run(agent, input, dict(state or {}), options)
-        step = commands.new_step(options.get("step", "main"), options)
+        at_ms = self._core.wall_ms
+        run = commands.new_run(agent, input, dict(state or {}), options, at_ms)
+        step = commands.new_step(options.get("step", "main"), options, at_ms)
         actor: Mapping[str, object] = commands.SYSTEM if by == "holdfast" else human(by)
         return self._core.create_run(actor, run, [step], "barrier" if barrier else "commit")
 
@@ -248,12 +249,13 @@ class Store:
 
     def read(self, stream: str, *, after: int = 0) -> Iterator[Record]:
         """The records of a run, a session or the store (``"store"``), in order, a page at a time."""
+        erased = Erased(self._core, stream)
         while True:
             rows, more = self._core.read(stream, after)
-            frame, kept = 0, Kept(None)
+            frame, kept = 0, Kept(None, erased)
             for seq, position, text, hashed, contents in rows:
                 if position != frame:
-                    frame, kept = position, Kept(contents)
+                    frame, kept = position, Kept(contents, erased)
                 yield Record((seq, position, text, hashed), kept, self._core)
             if not more:
                 return
@@ -299,10 +301,7 @@ class Store:
         return told
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Runs one reading statement on our own SQLite and returns its rows.
-
-        Do not open the live file with another SQLite in the same process: see docs/STORE.md.
-        """
+        """Runs one reading statement and returns its rows. The tables are described in docs/STORE.md."""
         columns, rows = self._core.sql(query, list(parameters))
         return [dict(zip(columns, row, strict=True)) for row in rows]
 

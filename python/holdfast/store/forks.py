@@ -1,40 +1,68 @@
 """What a forked child must not inherit: the locks of its parent's stores.
 
 A lock lives as long as any copy of its descriptor, so a child that outlives a killed parent would keep the
-parent's turn and its place among the processes. After a fork the child points those descriptors elsewhere;
-its copy of the handle is of no use anyway, every call on it raises ``store_forked``.
+parent's turn, its place among the processes and its locks on the database. After a fork the child points
+every descriptor on a store's files elsewhere; its copy of the handle is of no use anyway, every call on it
+raises ``store_forked``.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from holdfast.store.door import Store
 
-_open: weakref.WeakKeyDictionary[Store, list[int]] = weakref.WeakKeyDictionary()
+_open: weakref.WeakKeyDictionary[Store, Path] = weakref.WeakKeyDictionary()
 
 
-def opened(store: Store, descriptors: list[int]) -> None:
-    """The store has these locks."""
-    _open[store] = descriptors
+def opened(store: Store, folder: Path | None) -> None:
+    """The store has its files there; one in memory has none."""
+    if folder is not None:
+        _open[store] = folder
 
 
 def closed(store: Store) -> None:
-    """The store has none any more: their numbers may be anybody's."""
+    """The store has its files open no more."""
     _open.pop(store, None)
 
 
+def _files(folder: Path) -> Iterable[tuple[int, int]]:
+    """The files that can be locked, by device and number."""
+    for place in (folder, folder / "processes"):
+        try:
+            found = [entry.stat(follow_symlinks=False) for entry in os.scandir(place)]
+        except OSError:
+            continue  # removed under the parent: nobody will open it any more
+        yield from ((entry.st_dev, entry.st_ino) for entry in found)
+
+
+def _descriptors() -> Iterable[int]:
+    try:
+        return [int(entry.name) for entry in os.scandir("/dev/fd")]
+    except OSError:
+        return range(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
 def _let_go() -> None:
-    descriptors = [number for numbers in _open.values() for number in numbers]
+    files = {file for folder in set(_open.values()) for file in _files(folder)}
     _open.clear()
-    if not descriptors:
+    if not files:
         return
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for number in descriptors:
-        os.dup2(nowhere, number, inheritable=False)
+    for number in _descriptors():
+        try:
+            found = os.fstat(number)
+        except OSError:
+            continue  # the one that the list was read with
+        if (found.st_dev, found.st_ino) in files:
+            os.dup2(nowhere, number, inheritable=False)
     os.close(nowhere)
 
 

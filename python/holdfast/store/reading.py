@@ -16,11 +16,35 @@ FIXES = dict(_core.error_codes())
 POSITIONS = {token: contents for token, _, _, contents, _ in _core.record_kinds()}
 
 
+class Erased:
+    """What the records of a stream say was erased: read when a content is missing, and again if need be."""
+
+    def __init__(self, store: _core.Store, stream: str) -> None:
+        self._store, self._stream, self._read = store, stream, 0
+        self._commits: set[str] = set()
+
+    def __contains__(self, commit: str) -> bool:
+        if commit not in self._commits:
+            self._go_on()
+        return commit in self._commits
+
+    def _go_on(self) -> None:
+        more = True
+        while more:
+            rows, more = self._store.read(self._stream, self._read)
+            texts = [row[2] for row in rows if b'"kind":"content.erased"' in row[2]]
+            records = (json.loads(text) for text in texts)
+            erasing = [record["body"] for record in records if record["kind"] == "content.erased"]
+            self._commits.update(commit for body in erasing for commit in body["commits"])
+            self._read = rows[-1][0] if rows else self._read
+
+
 class Kept:
     """What is kept beside a frame: read once, and only if somebody asks, for all records of the frame."""
 
-    def __init__(self, text: str | None) -> None:
+    def __init__(self, text: str | None, erased: Erased) -> None:
         self.text = text
+        self.erased = erased
 
     @cached_property
     def openings(self) -> dict[str, Any]:
@@ -88,7 +112,8 @@ class Record:
         """Its body with contents resolved to their values.
 
         Raises:
-            RecordError: ``content_erased`` if one of them was erased.
+            RecordError: ``content_erased`` if one of them was erased, ``content_lost`` if it is gone and
+                nobody erased it.
         """
         positions = POSITIONS.get(self.kind, ["content"] if self.kind.startswith("x.") else [])
         body: dict[str, Any] = json.loads(json.dumps(self.body))
@@ -107,8 +132,11 @@ class Record:
         except Exception as error:
             if getattr(error, "code", None) != "no_such_blob":
                 raise
-            message = f"a content of record {self.seq} was erased"
-            raise RecordError(message, code="content_erased", fix=FIXES["content_erased"]) from None
+            if commit in self._kept.erased:
+                code, what = "content_erased", "was erased"
+            else:
+                code, what = "content_lost", "is gone, and no record says that it was erased"
+            raise RecordError(f"a content of record {self.seq} {what}", code=code, fix=FIXES[code]) from None
         return json.loads(data) if content["media"] == "application/json" else data
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 //! A store, as Python opens it: commands in, answers out. Values cross as JSON trees; records as the bytes
 //! that were hashed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::canonical::to_value;
@@ -134,9 +134,16 @@ impl Store {
         self.sqlite.id().to_string()
     }
 
-    /// The descriptors whose locks a forked child must not keep alive after its parent.
-    fn lock_descriptors(&self, py: Python<'_>) -> Vec<i32> {
-        py.detach(|| self.sqlite.lock_descriptors())
+    /// The store's clock, in milliseconds since the epoch: ids are made from it.
+    #[getter]
+    fn wall_ms(&self) -> u64 {
+        self.sqlite.now().wall_ms
+    }
+
+    /// Where its files are; none in memory.
+    #[getter]
+    fn folder(&self) -> Option<PathBuf> {
+        self.sqlite.path().map(Path::to_owned)
     }
 
     #[getter]

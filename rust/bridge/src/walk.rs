@@ -1,5 +1,5 @@
-//! Python objects straight to canonical bytes in one pass: the hot primitive, and the only file of
-//! ours with `unsafe`. The safe walk spent a quarter of its time on reference counts and length
+//! Python objects straight to canonical bytes in one pass: the hot primitive. It is one of
+//! our two files with `unsafe` (the other: the store's `locks.rs`): the safe walk spent a quarter of its time on reference counts and length
 //! checks that the GIL makes needless.
 //!
 //! Safety argument, for the whole file:

@@ -140,10 +140,16 @@ impl Auditor {
 
     /// Checks the next record of the stream.
     pub fn next(&mut self, text: &[u8]) -> Result<Record, ChainError> {
+        let read = Record::parse_with(text, &mut self.writer).map(|record| (record, hash_text(text)));
+        self.link(read)
+    }
+
+    /// The same for a record that was read, and its text hashed, by [`read_all`].
+    pub fn link(&mut self, read: Result<(Record, RecordHash), ReadError>) -> Result<Record, ChainError> {
         let expected = self.head.seq + 1;
         let stream = self.head.stream;
         let bad = |flaw| ChainError { flaw, seq: expected, stream };
-        let record = Record::parse_with(text, &mut self.writer).map_err(|error| bad(error.into()))?;
+        let (record, hash) = read.map_err(|error| bad(error.into()))?;
         if record.stream != self.head.stream {
             return Err(bad(Flaw::OtherStream));
         }
@@ -156,7 +162,7 @@ impl Auditor {
         if record.at < self.head.at {
             return Err(bad(Flaw::TimeWentBack));
         }
-        self.head = Head { at: record.at, hash: hash_text(text), seq: record.seq, stream: record.stream };
+        self.head = Head { at: record.at, hash, seq: record.seq, stream: record.stream };
         Ok(record)
     }
 
@@ -180,6 +186,13 @@ impl Auditor {
         }
         Ok(())
     }
+}
+
+/// Reads records and hashes their texts: the part of an audit that needs no order.
+pub fn read_all(texts: &[&[u8]]) -> Vec<Result<(Record, RecordHash), ReadError>> {
+    let mut writer = Writer::new();
+    let read = |text: &&[u8]| Ok((Record::parse_with(text, &mut writer)?, hash_text(text)));
+    texts.iter().map(read).collect()
 }
 
 /// Checks a whole stream and returns its head. With a head that was kept elsewhere, a missing end or a

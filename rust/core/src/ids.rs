@@ -119,6 +119,11 @@ macro_rules! ids {
                 Self(uuid7(at_ms, random))
             }
 
+            /// The wall clock, in milliseconds, that it was made from.
+            pub fn at_ms(self) -> u64 {
+                u64::try_from(self.0 >> 80).unwrap_or(0)
+            }
+
             fn with_text<T>(self, read: impl FnOnce(&str) -> T) -> T {
                 read(spell($prefix, self.0).as_str())
             }

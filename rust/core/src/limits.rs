@@ -27,6 +27,10 @@ pub const LABELS_MAX: usize = 64;
 pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Commands that are committed together.
 pub const BATCH_COMMANDS_MAX: usize = 512;
+/// Commands that are worth a turn of their own while a sync runs.
+pub const GATHERED_MIN: usize = 16;
+/// How long the outcome of a call may stay unsynced when nobody waits for it, in milliseconds.
+pub const LINGER_MS: u64 = 3;
 /// Bytes of a content that is kept in the frame; a larger one is a blob.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of one blob.
@@ -36,11 +40,13 @@ pub const CACHED_STREAMS_MAX: usize = 4096;
 /// Records after which a stream's fold is kept anew.
 pub const SNAPSHOT_RECORDS: u64 = 1000;
 /// Bytes of the write-ahead log after which it is written back.
-pub const WAL_BYTES: u64 = 4 * 1024 * 1024;
+pub const WAL_BYTES: u64 = 8 * 1024 * 1024;
 /// Bytes that are kept free on the disk for the outcomes of running effects.
 pub const RESERVE_BYTES: u64 = 1024 * 1024;
 /// Frames that are checked when a store is opened.
 pub const OPEN_FRAMES_MAX: u64 = 1000;
+/// Records that are checked when a store is opened, but for the rest of a frame.
+pub const OPEN_RECORDS_MAX: usize = 2_000;
 /// Records that one page of a reader holds.
 pub const PAGE_RECORDS_MAX: usize = 10_000;
 /// Bytes of one page of a reader.
@@ -49,6 +55,18 @@ pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const TURN_WAIT_MS: u64 = 30_000;
 /// Rows that one query for people returns.
 pub const SQL_ROWS_MAX: usize = 100_000;
+/// Threads that read records in an audit.
+pub const AUDIT_THREADS_MAX: usize = 8;
+/// The fewest records that are worth a thread in an audit.
+pub const AUDIT_RECORDS_MIN: usize = 128;
+/// Problems that a report lists; the count goes on.
+pub const PROBLEMS_MAX: usize = 100;
+/// Due waits, envelopes and expired leases that one claim sees to.
+pub const CHORES_MAX: usize = 64;
+/// Steps that one claim tries.
+pub const CANDIDATES_MAX: usize = 32;
+/// Contents that one record says were erased.
+pub const ERASED_TOGETHER_MAX: usize = 1_000;
 /// How much older a step has to be to come before one whose priority is one higher, in milliseconds.
 pub const AGEING_MS: u64 = 60_000;
 /// How long a blob that nothing refers to is kept, in milliseconds.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use holdfast_core::limits;
 
-use crate::engine::{Engine, Projection, fold_stream, project, write_projection};
+use crate::engine::{Engine, fold_stream, project, write_projection};
 use crate::error::{Result, StoreError};
-use crate::rows::StreamRow;
+use crate::rows::{Projection, StreamRow};
 use crate::sqlite::open::{Address, Options, open};
 use crate::store::Stats;
 use crate::verify::{Report, Scope, verify};
@@ -127,8 +127,8 @@ impl Engine {
             let Some(state) = state else {
                 return Err(StoreError::Corrupt(format!("{} has no records", row.id)));
             };
-            desk.rows.clear_projections(row.key)?;
-            write_projection(desk.rows, &Projection::default(), &project(&state, row.key)?, state.head().at)?;
+            desk.rows.clear_projections(&row)?;
+            write_projection(desk.rows, &Projection::default(), &project(&state, row.key)?)?;
             for content in desk.blob_contents(&row)? {
                 desk.rows.put_blob_ref(&content.commit, row.key, content.bytes)?;
             }

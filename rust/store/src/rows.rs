@@ -1,6 +1,8 @@
 //! The rows of a store, and what a transaction can do with them. Both engines have the same rows; what
 //! stands here says nothing of how they are kept.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::content::Commit;
 use holdfast_core::ids::{EnvelopeId, RunId, StepId, StreamId};
 use holdfast_core::records::{Key, Name, RecordHash, Wait};
@@ -49,6 +51,8 @@ pub struct RunRow {
     pub priority: i32,
     pub deadline: Option<u64>,
     pub labels: String,
+    /// The time in its id.
+    pub created_at: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +69,8 @@ pub struct StepRow {
     pub deadline: Option<u64>,
     pub concurrency_key: Option<String>,
     pub attempt: u32,
-    pub priority: i32,
+    /// The time in its id, in seconds, less its priority: orders by priority with ageing at any time.
+    pub rank: i64,
     /// The newest fence that was given out for it.
     pub fence: Option<(u32, u32)>,
     pub waits: Vec<Wait>,
@@ -102,6 +107,17 @@ pub struct KeyRow {
     pub run: i64,
     pub call: Option<String>,
     pub settled: bool,
+}
+
+/// Every row that follows from one stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Projection {
+    pub run: Option<RunRow>,
+    pub steps: Vec<StepRow>,
+    pub approvals: Vec<ApprovalRow>,
+    pub grants: Vec<GrantRow>,
+    pub keys: Vec<KeyRow>,
+    pub names: Vec<(Name, RunId)>,
 }
 
 /// A lease, and the process that holds it.
@@ -154,12 +170,12 @@ pub trait Look {
     fn key_settled(&self, key: &Key) -> Result<bool>;
     fn key_busy(&self, key: &Key) -> Result<bool>;
     fn has_open_forks(&self, run: RunId) -> Result<bool>;
-    fn blob_refs(&self, stream: i64) -> Result<Vec<Commit>>;
+    /// The blobs that a stream refers to, and how long they are.
+    fn blob_refs(&self, stream: i64) -> Result<BTreeMap<Commit, u64>>;
     fn refers_to(&self, blob: &Commit) -> Result<bool>;
-    /// The rows that follow from a run's fold, as they are: runs, steps with their waits.
-    /// The keys that a run holds: scope, key, whether it is settled.
-    fn keys_of(&self, run: i64) -> Result<Vec<(String, String, bool)>>;
-    fn projected(&self, run: &StreamRow) -> Result<(Option<RunRow>, Vec<StepRow>)>;
+    /// Whether the rows of a stream are these, to the last cell; else the table that differs. Leases are
+    /// left out, which follow from no record, and a step that was due may have become ready.
+    fn differs(&self, stream: &StreamRow, expected: &Projection) -> Result<Option<&'static str>>;
 }
 
 /// Writing, in one transaction.
@@ -168,8 +184,8 @@ pub trait Rows: Look {
     /// Inserts the frame and moves its stream's row on to its end.
     fn add_frame(&mut self, frame: &FrameRow) -> Result<i64>;
     fn put_snapshot(&mut self, stream: i64, seq: u64, state: &str) -> Result<()>;
-    fn put_run(&mut self, row: &RunRow, at: u64) -> Result<()>;
-    fn put_step(&mut self, row: &StepRow, at: u64) -> Result<()>;
+    fn put_run(&mut self, row: &RunRow) -> Result<()>;
+    fn put_step(&mut self, row: &StepRow) -> Result<()>;
     fn put_approval(&mut self, row: &ApprovalRow) -> Result<()>;
     fn put_grant(&mut self, row: &GrantRow) -> Result<()>;
     fn put_key(&mut self, row: &KeyRow) -> Result<()>;
@@ -184,12 +200,13 @@ pub trait Rows: Look {
     /// Takes the salted values of these contents away, and every copy of them in snapshots.
     fn erase(&mut self, stream: i64, commits: &[Commit]) -> Result<u64>;
     /// Removes every row that follows from the frames of a stream.
-    fn clear_projections(&mut self, stream: i64) -> Result<()>;
+    fn clear_projections(&mut self, stream: &StreamRow) -> Result<()>;
 
     // The claim queue.
     fn promote_due(&mut self, wall_ms: u64) -> Result<()>;
     fn leases(&mut self) -> Result<Vec<LeaseRow>>;
     fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>>;
+    /// Steps that are ready and whose concurrency key nobody holds, in the order in which they are offered.
     fn candidates(&mut self, filter: &Filter, most: usize) -> Result<Vec<Candidate>>;
     fn envelopes(&mut self, to: Option<RunId>, most: usize) -> Result<Vec<Envelope>>;
 }

@@ -19,6 +19,8 @@ pub use request::{
     Request, View,
 };
 
+use std::cell::Cell;
+
 use crate::clock::Now;
 use crate::entropy::Source;
 use crate::ids::{CallId, StepId};
@@ -33,16 +35,39 @@ pub(crate) struct Case<'a> {
     by: &'a Actor,
     now: &'a Now,
     source: Source<'a>,
+    /// Entries that were drafted beforehand.
+    drafted: Cell<Vec<Draft>>,
 }
 
 /// Decides one request.
 pub fn decide(view: &View<'_>, request: &Request, now: &Now) -> Result<Decided, Refused> {
-    let case = Case { view, by: &request.by, now, source: Source::new(&request.entropy, now.wall_ms) };
+    decide_drafted(view, request, Vec::new(), now)
+}
+
+/// The same, with what [`draft`] made of the same request: what it decides is the same.
+pub fn decide_drafted(
+    view: &View<'_>,
+    request: &Request,
+    drafted: Vec<Draft>,
+    now: &Now,
+) -> Result<Decided, Refused> {
+    let source = Source::new(&request.entropy, now.wall_ms);
+    let case = Case { view, by: &request.by, now, source, drafted: Cell::new(drafted) };
     let decided = case.decide(&request.command)?;
     if decided.drafts.len() > limits::FRAME_RECORDS_MAX {
         return Err(Refused::LimitExceeded("frame_records_max"));
     }
     Ok(decided)
+}
+
+/// Reads and seals the entries of an append, which takes most of its time and needs neither the run nor
+/// the clock. None if one of them is refused, or if it is another command: deciding tells why, in its order.
+pub fn draft(request: &Request) -> Vec<Draft> {
+    let Command::Append { entries, .. } = &request.command else { return Vec::new() };
+    let source = Source::new(&request.entropy, 0);
+    let drafts: Result<_, Refused> =
+        entries.iter().map(|entry| work::draft(entry, &request.by, &source)).collect();
+    drafts.unwrap_or_default()
 }
 
 impl<'a> Case<'a> {

@@ -3,14 +3,15 @@
 use super::request::{Claim, Decided, Entry, Envelope, EnvelopeBody, LeaseChange, Payload, seal_into};
 use super::{Case, Refused};
 use crate::content::{Sealed, seal};
+use crate::entropy::Source;
 use crate::ids::{CallId, StepId, StreamId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    ApprovalCancelReason, ApprovalCancelled, Body, CallKind, DoubtCause, Draft, EffectDoubted, EndReason,
-    EndStatus, Failure, Fault, Fence, OnParentEnd, ReadError, RunFinished, StateConflict, StatePatched,
-    StepCancelReason, StepCancelled, StepCompleted, StepFailed, StepRetryScheduled, StepStatus, StepWaiting,
-    Wait, WaitOn,
+    Actor, ApprovalCancelReason, ApprovalCancelled, Body, CallKind, DoubtCause, Draft, EffectDoubted,
+    EndReason, EndStatus, Failure, Fault, Fence, OnParentEnd, ReadError, RunFinished, StateConflict,
+    StatePatched, StepCancelReason, StepCancelled, StepCompleted, StepFailed, StepRetryScheduled, StepStatus,
+    StepWaiting, Wait, WaitOn,
 };
 use crate::state::{ApprovalState, Call, CallPhase, Replay, RunState, Situation, Step, replay};
 
@@ -171,8 +172,12 @@ impl Case<'_> {
             return Err(Refused::LimitExceeded("evidence_max"));
         }
         let mut drafts = Vec::with_capacity(entries.len());
+        let mut drafted = self.drafted.take().into_iter();
         for entry in entries {
-            let draft = self.entry(entry)?;
+            let draft = match drafted.next() {
+                Some(draft) => draft,
+                None => draft(entry, self.by, &self.source)?,
+            };
             if run.phase.is_ended() && !draft.body.may_follow_end() {
                 return Err(Refused::RunEnded(run.status()));
             }
@@ -184,40 +189,6 @@ impl Case<'_> {
             });
         }
         Ok(Decided::of(drafts))
-    }
-
-    fn entry(&self, entry: &Entry) -> Result<Draft, Refused> {
-        let info = crate::records::KINDS.iter().find(|info| info.token == entry.kind);
-        let open = entry.kind.starts_with("x.") || info.is_some_and(|info| info.door);
-        if !open && !mutant(Mutant::DoorWide) {
-            return Err(Refused::KindReserved);
-        }
-        let mut body = entry.body.clone();
-        let mut sealed = Vec::new();
-        let positions = info.map_or(&["content"][..], |info| info.contents);
-        for position in entry.blobs.keys() {
-            if !positions.contains(&position.as_str()) || body.get(position).is_some() {
-                let message = format!("no content of this kind stands at '{position}', or a value does");
-                return Err(ReadError::new(Fault::UnknownField, "$.blobs", message).into());
-            }
-        }
-        for position in positions {
-            if let (Some(content), Some(members)) = (entry.blobs.get(*position), body.as_object_mut()) {
-                members.insert((*position).to_owned(), content.to_tree());
-            } else if let Some(value) = body.get_mut(*position) {
-                let made = seal(value.take(), self.source.salt(), entry.privacy)?;
-                *value = made.content.to_tree();
-                sealed.push(made);
-            }
-        }
-        let body = match Body::read(&entry.kind, &body)? {
-            Body::Unknown(..) => {
-                return Err(ReadError::new(Fault::UnknownKind, "$.kind", "not a kind").into());
-            }
-            known => known,
-        };
-        let blobs = entry.blobs.values().cloned().collect();
-        Ok(Draft { blobs, sealed, privacy: entry.privacy, ..self.draft(body) })
     }
 
     /// Writes of a step that left and whose outcome is not known.
@@ -350,4 +321,39 @@ fn check_wait(wait: &Wait) -> Result<(), Refused> {
         | WaitOn::Paused => true,
     };
     if named { Ok(()) } else { Err(Refused::BadWait(wait.on)) }
+}
+
+/// One entry of the low-level door as a draft, with its contents sealed.
+pub(super) fn draft(entry: &Entry, by: &Actor, source: &Source<'_>) -> Result<Draft, Refused> {
+    let info = crate::records::KINDS.iter().find(|info| info.token == entry.kind);
+    let open = entry.kind.starts_with("x.") || info.is_some_and(|info| info.door);
+    if !open && !mutant(Mutant::DoorWide) {
+        return Err(Refused::KindReserved);
+    }
+    let mut body = entry.body.clone();
+    let mut sealed = Vec::new();
+    let positions = info.map_or(&["content"][..], |info| info.contents);
+    for position in entry.blobs.keys() {
+        if !positions.contains(&position.as_str()) || body.get(position).is_some() {
+            let message = format!("no content of this kind stands at '{position}', or a value does");
+            return Err(ReadError::new(Fault::UnknownField, "$.blobs", message).into());
+        }
+    }
+    for position in positions {
+        if let (Some(content), Some(members)) = (entry.blobs.get(*position), body.as_object_mut()) {
+            members.insert((*position).to_owned(), content.to_tree());
+        } else if let Some(value) = body.get_mut(*position) {
+            let made = seal(value.take(), source.salt(), entry.privacy)?;
+            *value = made.content.to_tree();
+            sealed.push(made);
+        }
+    }
+    let body = match Body::read(&entry.kind, &body)? {
+        Body::Unknown(..) => {
+            return Err(ReadError::new(Fault::UnknownKind, "$.kind", "not a kind").into());
+        }
+        known => known,
+    };
+    let blobs = entry.blobs.values().cloned().collect();
+    Ok(Draft { blobs, sealed, privacy: entry.privacy, ..Draft::new(body, by.clone()) })
 }

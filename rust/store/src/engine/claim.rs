@@ -12,11 +12,6 @@ use super::{Durability, Engine, reading};
 use crate::error::{Result, StoreError};
 use crate::rows::Filter;
 
-/// Envelopes, waits and lost leases that one claim sees to.
-const CHORES_MAX: usize = 64;
-/// Steps that one claim tries before it comes back with nothing.
-const CANDIDATES_MAX: usize = 32;
-
 /// What a worker asks for.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest {
@@ -70,7 +65,7 @@ impl Engine {
     pub(super) fn deliver(&self, receivers: &[RunId]) -> Result<()> {
         for run in receivers.iter().copied() {
             self.run(Durability::Commit, false, move |desk| {
-                for envelope in desk.rows.envelopes(Some(run), CHORES_MAX)? {
+                for envelope in desk.rows.envelopes(Some(run), limits::CHORES_MAX)? {
                     desk.deliver(&envelope)?;
                 }
                 Ok(())
@@ -84,7 +79,7 @@ impl Desk<'_> {
     fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Claimed>> {
         self.chores()?;
         self.rows.promote_due(self.now.wall_ms)?;
-        for candidate in self.rows.candidates(&request.filter, CANDIDATES_MAX)? {
+        for candidate in self.rows.candidates(&request.filter, limits::CANDIDATES_MAX)? {
             let claimed = self.claim_step(candidate.run, candidate.step, request);
             if let Some(Some(claimed)) = unless_refused(claimed)? {
                 return Ok(Some(claimed));
@@ -94,10 +89,10 @@ impl Desk<'_> {
     }
 
     fn chores(&mut self) -> Result<()> {
-        for envelope in self.rows.envelopes(None, CHORES_MAX)? {
+        for envelope in self.rows.envelopes(None, limits::CHORES_MAX)? {
             self.deliver(&envelope)?;
         }
-        for due in self.rows.due_waits(self.now.wall_ms, CHORES_MAX)? {
+        for due in self.rows.due_waits(self.now.wall_ms, limits::CHORES_MAX)? {
             let command = Command::Wake { step: due.step, on: due.wait.on, subject: due.wait.subject };
             unless_refused(self.chore(due.run, command))?;
         }
@@ -116,7 +111,7 @@ impl Desk<'_> {
                 || store.is_gone(&row.process)
         };
         let rows = self.rows.leases()?;
-        Ok(rows.into_iter().filter(lost).take(CHORES_MAX).map(|row| (row.run, row.step)).collect())
+        Ok(rows.into_iter().filter(lost).take(limits::CHORES_MAX).map(|row| (row.run, row.step)).collect())
     }
 
     /// Journaled once by its receiver; the row goes with it. One that the receiver cannot take stays,

@@ -12,15 +12,15 @@ use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
 use holdfast_core::records::{Actor, Draft, Fold, Record, RecordHash};
-use holdfast_core::run::{Command, Decided, Envelope, LeaseChange, Request, View, decide};
+use holdfast_core::run::{Command, Decided, Envelope, LeaseChange, Request, View, decide_drafted};
 use holdfast_core::state::{RunState, State};
 
 use super::cache::{Cache, Loaded};
 use super::load;
-use super::project::{Projection, project, write};
+use super::project::{project, write};
 use crate::clock::entropy;
 use crate::error::{Result, StoreError};
-use crate::rows::{FrameRow, Rows, StreamRow};
+use crate::rows::{FrameRow, Projection, Rows, StreamRow};
 use crate::store::Store;
 
 /// The folds that a batch has taken out of the cache.
@@ -87,9 +87,14 @@ impl Desk<'_> {
 
     /// Decides a command on a run and writes what follows from it.
     pub(crate) fn command(&mut self, run: RunId, request: &Request) -> Result<Written> {
+        self.drafted(run, request, Vec::new())
+    }
+
+    /// The same for an append whose entries were drafted before the turn.
+    pub(crate) fn drafted(&mut self, run: RunId, request: &Request, drafts: Vec<Draft>) -> Result<Written> {
         let stream = StreamId::Run(run);
         self.fetch(stream)?;
-        let decided = self.decide(run, request, None)?;
+        let decided = self.decide(run, request, drafts, None)?;
         self.write(stream, decided, None)
     }
 
@@ -104,11 +109,17 @@ impl Desk<'_> {
         let (blobs, store) = (self.store.blobs(), self.store.id());
         let folded = load::fold_run_at(&*self.rows, blobs, store, StreamId::Run(parent), at)?;
         self.fetch(StreamId::Run(*run))?;
-        let decided = self.decide(*run, request, folded.as_ref())?;
+        let decided = self.decide(*run, request, Vec::new(), folded.as_ref())?;
         self.write(StreamId::Run(*run), decided, folded.as_ref())
     }
 
-    fn decide(&self, run: RunId, request: &Request, parent: Option<&RunState>) -> Result<Decided> {
+    fn decide(
+        &self,
+        run: RunId,
+        request: &Request,
+        drafts: Vec<Draft>,
+        parent: Option<&RunState>,
+    ) -> Result<Decided> {
         let loaded = self.loaded(StreamId::Run(run));
         let mut view = View {
             state: loaded.and_then(|loaded| loaded.state.as_run()),
@@ -119,7 +130,7 @@ impl Desk<'_> {
         if let Some(loaded) = loaded {
             self.shared_rows(run, loaded.key, &request.command, &mut view)?;
         }
-        Ok(decide(&view, request, self.now)?)
+        Ok(decide_drafted(&view, request, drafts, self.now)?)
     }
 
     /// The shared rows that a command names.
@@ -195,7 +206,7 @@ impl Desk<'_> {
             self.rows.put_blob_ref(&content.commit, key, content.bytes)?;
         }
         if folds {
-            write(self.rows, &before, &project(&state, key)?, head.at)?;
+            write(self.rows, &before, &project(&state, key)?)?;
         }
         self.change_rows(key, lease.as_ref(), &envelopes)?;
         let mut loaded = Loaded { key, state, kept };
@@ -303,7 +314,7 @@ impl Desk<'_> {
         let key = self.loaded(stream).map(|loaded| loaded.key).ok_or(StoreError::Panicked)?;
         let refs = self.rows.blob_refs(key)?;
         let (mut erased, mut unused) = (self.rows.erase(key, commits)?, Vec::new());
-        for blob in refs.into_iter().filter(|blob| commits.contains(blob)) {
+        for blob in refs.into_keys().filter(|blob| commits.contains(blob)) {
             self.rows.drop_blob_ref(&blob, key)?;
             erased += 1;
             if !self.rows.refers_to(&blob)? {

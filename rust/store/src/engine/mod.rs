@@ -36,15 +36,12 @@ use queue::{Answer, Job, Operation, Queue, Ticket};
 pub use claim::{ClaimRequest, Claimed};
 pub use desk::Written;
 pub(crate) use load::{add_blobs, fold_run_at, fold_stream, openings, openings_of, snapshot, texts};
-pub(crate) use project::{Projection, project, write as write_projection};
+pub(crate) use project::{project, write as write_projection};
 pub use queue::Durability;
 pub use reading::{Page, ReadRecord};
 
 /// The format of journals that this build writes.
 const FORMAT: u32 = 1;
-/// Commitments in one `content.erased`: they fit into a record.
-const ERASED_TOGETHER: usize = 1000;
-
 /// A store that can be told what to do.
 #[derive(Debug)]
 pub struct Engine {
@@ -130,10 +127,10 @@ impl Engine {
     /// One batch: turn, answers, barrier, the rest of the answers.
     fn lead(&self, batch: &[Arc<Ticket>]) {
         let done = self.turn(batch);
-        self.queue.hand_over();
         let committed = match done {
             Ok(committed) => committed,
             Err(error) => {
+                self.queue.hand_over();
                 for ticket in batch {
                     ticket.job().answer.get_or_insert_with(|| Err(error.clone()));
                     ticket.done();
@@ -149,6 +146,11 @@ impl Engine {
         if rest.iter().any(|ticket| wants(ticket) == Durability::Soon) && waiting.is_empty() {
             self.store.barrier_soon(committed);
         }
+        if waiting.is_empty() {
+            self.queue.hand_over();
+        } else {
+            self.queue.gather();
+        }
         for ticket in rest {
             ticket.done();
         }
@@ -156,6 +158,7 @@ impl Engine {
             return;
         }
         let synced = self.store.barrier(committed);
+        self.queue.gathered();
         for ticket in waiting {
             if let Err(error) = &synced {
                 ticket.job().answer = Some(Err(error.clone()));
@@ -247,7 +250,10 @@ impl Engine {
         self.check_blobs(&command)?;
         let outcome = is_outcome(&command);
         let request = desk::request(by, command)?;
-        let written = self.run(durability, outcome, move |desk| desk.command(run, &request))?;
+        let mut drafts = holdfast_core::run::draft(&request); // before the turn: others wait for it
+        let written = self.run(durability, outcome, move |desk| {
+            desk.drafted(run, &request, std::mem::take(&mut drafts)) // a second try drafts them anew
+        })?;
         self.deliver(&written.receivers)?;
         Ok(written)
     }
@@ -315,7 +321,7 @@ impl Engine {
         }
         let left: BTreeSet<Commit> = found.into_iter().filter(|commit| !erased.contains(commit)).collect();
         let left: Vec<Commit> = left.into_iter().collect();
-        for commits in left.chunks(ERASED_TOGETHER) {
+        for commits in left.chunks(limits::ERASED_TOGETHER_MAX) {
             let command = Command::Erase { commits: commits.to_vec(), reason: reason.cloned() };
             count += self.erase(run, by, command)?;
         }

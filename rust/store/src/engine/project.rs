@@ -2,23 +2,13 @@
 //! written with it; doctor makes them all anew from the same functions.
 
 use holdfast_core::canonical::{Digest, domains, to_bytes};
-use holdfast_core::records::{Fence, Name, RunStatus, StepStatus};
+use holdfast_core::limits;
+use holdfast_core::records::{Fence, RunStatus, StepStatus};
 use holdfast_core::state::{ApprovalState, GrantState, RunState, State, Step};
 use holdfast_core::transitions::RunPhase;
 
 use crate::error::{Result, StoreError};
-use crate::rows::{ApprovalRow, GrantRow, KeyRow, Rows, RunRow, StepRow};
-
-/// Every row of one stream.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Projection {
-    pub(crate) run: Option<RunRow>,
-    pub(crate) steps: Vec<StepRow>,
-    approvals: Vec<ApprovalRow>,
-    grants: Vec<GrantRow>,
-    pub(crate) keys: Vec<KeyRow>,
-    names: Vec<(Name, holdfast_core::ids::RunId)>,
-}
+use crate::rows::{ApprovalRow, GrantRow, KeyRow, Projection, Rows, RunRow, StepRow};
 
 pub(crate) fn project(state: &State, key: i64) -> Result<Projection> {
     match state {
@@ -80,6 +70,7 @@ fn run_row(run: &RunState, key: i64) -> Result<RunRow> {
         priority: run.priority,
         deadline: run.deadline,
         labels,
+        created_at: run.id.at_ms(),
     })
 }
 
@@ -101,10 +92,15 @@ fn step_row(run: &RunState, step: &Step, key: i64, package: &str) -> StepRow {
         deadline: run.deadline,
         concurrency_key: step.concurrency_key.as_ref().map(|key| key.as_str().to_owned()),
         attempt: step.attempt,
-        priority: run.priority,
+        rank: rank(step.id.at_ms(), run.priority),
         fence: step.fence.map(|Fence(epoch, n)| (epoch, n)),
         waits: if step.status == StepStatus::Waiting { step.waits.clone() } else { Vec::new() },
     }
+}
+
+fn rank(at_ms: u64, priority: i32) -> i64 {
+    let seconds = |ms: u64| i64::try_from(ms / 1000).unwrap_or(i64::MAX);
+    seconds(at_ms) - i64::from(priority) * seconds(limits::AGEING_MS)
 }
 
 fn grant_row(id: String, grant: &GrantState, key: i64) -> GrantRow {
@@ -132,12 +128,12 @@ fn approval_status(state: ApprovalState) -> &'static str {
 }
 
 /// Writes what is in `after` and was not in `before`.
-pub(crate) fn write(rows: &mut dyn Rows, before: &Projection, after: &Projection, at: u64) -> Result<()> {
+pub(crate) fn write(rows: &mut dyn Rows, before: &Projection, after: &Projection) -> Result<()> {
     if let Some(run) = after.run.as_ref().filter(|run| before.run.as_ref() != Some(*run)) {
-        rows.put_run(run, at)?;
+        rows.put_run(run)?;
     }
     for row in after.steps.iter().filter(|row| !before.steps.contains(row)) {
-        rows.put_step(row, at)?;
+        rows.put_step(row)?;
     }
     for row in after.approvals.iter().filter(|row| !before.approvals.contains(row)) {
         rows.put_approval(row)?;

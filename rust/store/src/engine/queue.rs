@@ -2,8 +2,11 @@
 //! waiting in one turn, and hands over after one batch. Alone, a command neither waits for company nor
 //! hops to another thread.
 //!
-//! Answers leave after COMMIT; those that asked for a barrier leave after the sync, which the next leader
-//! does not wait for. A batch that fails fails every command in it, each with its own error.
+//! Answers leave after COMMIT; those that asked for a barrier leave after the sync. While it runs, commands
+//! that want a barrier too gather for the next turn, because their sync could not begin before this one has
+//! ended. The turn begins when the sync is over, when [`limits::GATHERED_MIN`] have gathered, so that the processor is not
+//! idle while the disk works, or when a command comes that wants no barrier. A batch that fails fails every
+//! command in it, each with its own error.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -55,6 +58,12 @@ impl Ticket {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes the waiting thread the leader.
+    fn leads(&self) {
+        self.next.store(LEADS, Ordering::Release);
+        self.waiter.unpark();
+    }
+
     /// Lets the waiting thread go on.
     pub(crate) fn done(&self) {
         self.next.store(DONE, Ordering::Release);
@@ -65,7 +74,30 @@ impl Ticket {
 #[derive(Default)]
 struct Line {
     tickets: VecDeque<Arc<Ticket>>,
-    led: bool,
+    led: Led,
+}
+
+/// Whether somebody sees to the next turn.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Led {
+    /// Nobody: whoever comes leads.
+    #[default]
+    No,
+    Yes,
+    /// A sync is running, and whoever waits for it hands over: only those who do not want a barrier lead.
+    Gathers,
+}
+
+impl Line {
+    fn hand_over(&mut self) {
+        self.led = match self.tickets.front() {
+            Some(next) => {
+                next.leads();
+                Led::Yes
+            }
+            None => Led::No,
+        };
+    }
 }
 
 /// The commands that wait for a turn.
@@ -83,20 +115,28 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a job, alone or with others; `lead` runs a batch, and calls [`Queue::hand_over`] when the
-    /// next batch may begin.
-    pub(crate) fn submit(&self, job: Job, lead: impl FnOnce(&[Arc<Ticket>])) -> Result<Answer> {
+    /// Runs a job, alone or with others; `lead` runs a batch, and calls [`Queue::hand_over`] or
+    /// [`Queue::gather`] when the next batch may begin.
+    pub(crate) fn submit(&self, job: Job, lead: impl Fn(&[Arc<Ticket>])) -> Result<Answer> {
         let ticket = Arc::new(Ticket {
             next: AtomicU8::new(WAITING),
             waiter: std::thread::current(),
             job: Mutex::new(job),
         });
-        let leads = {
+        let mut leads = {
+            let patient = ticket.job().durability == Durability::Barrier;
             let mut line = self.line();
             line.tickets.push_back(Arc::clone(&ticket));
-            !std::mem::replace(&mut line.led, true)
+            let enough = !patient || line.tickets.len() >= limits::GATHERED_MIN;
+            let leads = line.led == Led::No || line.led == Led::Gathers && enough;
+            if leads {
+                line.led = Led::Yes;
+            }
+            leads
         };
-        if leads || waits_to_lead(&ticket) {
+        // Whoever leads before its turn in the line may find its own job not in the batch.
+        while std::mem::take(&mut leads) || waits_to_lead(&ticket) {
+            ticket.next.store(WAITING, Ordering::Release);
             let batch: Vec<Arc<Ticket>> = {
                 let mut line = self.line();
                 let most = line.tickets.len().min(limits::BATCH_COMMANDS_MAX);
@@ -108,16 +148,29 @@ impl Queue {
         answer.unwrap_or(Err(StoreError::Panicked))
     }
 
+    /// Lets those who want a barrier gather; somebody who does not is made the next leader.
+    pub(crate) fn gather(&self) {
+        let mut line = self.line();
+        if line.tickets.len() >= limits::GATHERED_MIN {
+            return line.hand_over();
+        }
+        match line.tickets.iter().find(|ticket| ticket.job().durability != Durability::Barrier) {
+            Some(next) => next.leads(),
+            None => line.led = Led::Gathers,
+        }
+    }
+
+    /// Ends the gathering, if nobody has done so: whoever waits longest is the next leader.
+    pub(crate) fn gathered(&self) {
+        let mut line = self.line();
+        if line.led == Led::Gathers {
+            line.hand_over();
+        }
+    }
+
     /// Makes whoever waits longest the next leader.
     pub(crate) fn hand_over(&self) {
-        let mut line = self.line();
-        match line.tickets.front() {
-            Some(next) => {
-                next.next.store(LEADS, Ordering::Release);
-                next.waiter.unpark();
-            }
-            None => line.led = false,
-        }
+        self.line().hand_over();
     }
 }
 

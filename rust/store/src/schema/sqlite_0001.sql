@@ -62,8 +62,7 @@ CREATE TABLE runs (
     priority      INTEGER NOT NULL,
     deadline      INTEGER,
     labels        TEXT NOT NULL,
-    created_at    INTEGER NOT NULL,
-    changed_at    INTEGER NOT NULL
+    created_at    INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX runs_status ON runs (status, stream);

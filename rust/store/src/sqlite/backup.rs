@@ -13,7 +13,7 @@ use holdfast_core::ids::StoreId;
 use holdfast_core::mutants::{Mutant, mutant};
 use rusqlite::{Connection, OpenFlags};
 
-use super::folder::{BLOBS, DATABASE, sync_folder};
+use super::folder::{BLOBS, DATABASE, OURS, sync_folder};
 use super::migrate::{meta, set_meta};
 use super::open::{Address, Options, open};
 use super::{SqliteStore, failed};
@@ -56,6 +56,9 @@ impl Hidden {
         let path =
             target.with_file_name(name.ok_or_else(|| StoreError::BadUrl(target.display().to_string()))?);
         if path.exists() {
+            if !is_ours(&path) {
+                return Err(StoreError::TargetExists(path.display().to_string()));
+            }
             fs::remove_dir_all(&path).map_err(|e| StoreError::io("cannot remove an interrupted copy", &e))?;
         }
         super::folder::make(&path)?;
@@ -71,6 +74,12 @@ impl Hidden {
     }
 }
 
+/// Whether nothing is in a folder that a copy could not have left there.
+fn is_ours(path: &Path) -> bool {
+    let named = |entry: &fs::DirEntry| OURS.iter().any(|name| entry.file_name() == *name);
+    fs::read_dir(path).is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| named(&entry))))
+}
+
 impl Drop for Hidden {
     fn drop(&mut self) {
         if self.path.exists() {
@@ -84,6 +93,7 @@ pub fn backup(engine: &Engine, sqlite: &SqliteStore, target: &Path) -> Result<Ba
     engine.barrier()?;
     let hidden = Hidden::make(target)?;
     let path = hidden.path.join(DATABASE);
+    super::locks::belong_to_files()?;
     let mut copy = Connection::open(&path).map_err(|e| failed(&e))?;
     sqlite.with_reader(|source| {
         let steps = rusqlite::backup::Backup::new(source, &mut copy).map_err(|e| failed(&e))?;
@@ -132,6 +142,7 @@ pub fn restore(backup: &Path, target: &Path, options: &Options) -> Result<Restor
     }
     fs::copy(&source, &path).map_err(|e| StoreError::io("cannot copy the backup", &e))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    super::locks::belong_to_files()?;
     let connection = Connection::open_with_flags(&path, flags).map_err(|e| failed(&e))?;
     let whole: String = connection
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))

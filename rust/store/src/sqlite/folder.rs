@@ -2,7 +2,6 @@
 //! live, whether the store is poisoned, how far it was once durable, and the reserve.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +26,7 @@ const POISONED: &str = "POISONED";
 const PROCESSES: &str = "processes";
 pub(crate) const BLOBS: &str = "blobs";
 /// What a folder may hold and still be made a store: what an interrupted creation leaves behind.
-const OURS: &[&str] =
+pub(crate) const OURS: &[&str] =
     &[DATABASE, WAL, SHM, "holdfast.db-journal", LOCK, TURNSTILE, MARK, RESERVE, POISONED, PROCESSES, BLOBS];
 
 const O_NOFOLLOW: i32 = 0o400_000;
@@ -257,12 +256,6 @@ impl Folder {
             }
             None => "another process has it".to_owned(),
         }
-    }
-
-    /// The descriptors whose locks a forked child must not keep alive.
-    pub(crate) fn descriptors(&self) -> Vec<i32> {
-        let process = self.process.iter().map(|(_, file)| file);
-        [&self.lock, &self.turnstile].into_iter().chain(process).map(AsRawFd::as_raw_fd).collect()
     }
 
     /// The processes that have the store open; files of those that are gone are removed.

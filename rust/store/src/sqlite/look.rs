@@ -1,19 +1,20 @@
 //! Reading rows.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::canonical::{Digest, from_text};
 use holdfast_core::content::Commit;
 use holdfast_core::ids::{RunId, StepId, StreamId};
 use holdfast_core::limits;
-use holdfast_core::records::{
-    Fence, Key, Name, RecordHash, RunMode, RunStatus, StepStatus, Wait, WaitOn, read,
-};
+use holdfast_core::records::{Fence, Key, Name, RecordHash, Wait, WaitOn, read};
 use holdfast_core::run::Lease;
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::Value;
 
+use super::differs::differs;
 use super::{failed, open};
 use crate::error::{Result, StoreError};
-use crate::rows::{FrameRow, LeaseRow, Look, RunRow, StepRow, StreamRow};
+use crate::rows::{FrameRow, LeaseRow, Look, Projection, StreamRow};
 
 /// Rows as one connection sees them.
 pub(super) struct SqlLook<'c>(pub(super) &'c Connection);
@@ -60,106 +61,10 @@ fn stream_row(row: &Row<'_>) -> Result<StreamRow> {
     })
 }
 
-/// A token of a closed set, from its text.
-fn token<T: Copy>(all: &[T], spelled: impl Fn(T) -> &'static str, text: &str) -> Result<&'static str> {
-    all.iter()
-        .map(|found| spelled(*found))
-        .find(|found| *found == text)
-        .ok_or_else(|| StoreError::Corrupt("a row holds an unknown token".to_owned()))
-}
-
-impl SqlLook<'_> {
-    fn run_row(&self, stream: &StreamRow) -> Result<Option<RunRow>> {
-        type Raw = (Vec<Option<String>>, i64, i64, Option<i64>);
-        let sql = "SELECT id, agent, role, session, parent, fork_of, mode, status, reason, labels,
-                   state_version, priority, deadline FROM runs WHERE stream = ?1";
-        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
-        let raw: Option<Raw> = statement
-            .query_row([stream.key], |row| {
-                let lossy = |at| row.get_ref(at).map(|v| v.as_bytes_or_null().ok().flatten().map(lossy));
-                let texts = (0..10).map(lossy).collect::<rusqlite::Result<_>>()?;
-                Ok((texts, row.get(10)?, row.get(11)?, row.get(12)?))
-            })
-            .optional()
-            .map_err(|e| failed(&e))?;
-        let Some((mut texts, version, priority, deadline)) = raw else { return Ok(None) };
-        let mut take = |at: usize| texts.get_mut(at).and_then(Option::take);
-        let mode = token(RunMode::ALL, RunMode::as_str, &take(6).unwrap_or_default())?;
-        let status = token(RunStatus::ALL, RunStatus::as_str, &take(7).unwrap_or_default())?;
-        let reason = take(8).map(|reason| {
-            use holdfast_core::records::EndReason;
-            token(EndReason::ALL, EndReason::as_str, &reason)
-        });
-        Ok(Some(RunRow {
-            stream: stream.key,
-            id: parsed(&take(0).unwrap_or_default())?,
-            agent: take(1).unwrap_or_default(),
-            role: take(2).unwrap_or_default(),
-            session: take(3),
-            parent: take(4),
-            fork_of: take(5),
-            mode,
-            status,
-            reason: reason.transpose()?,
-            state_version: unsigned(version)?,
-            priority: i32::try_from(priority).unwrap_or(0),
-            deadline: deadline.map(unsigned).transpose()?,
-            labels: take(9).unwrap_or_default(),
-        }))
-    }
-
-    fn step_rows(&self, stream: &StreamRow) -> Result<Vec<StepRow>> {
-        let sql = "SELECT id, name, queue, agent, package, status, ready, due, deadline, concurrency_key,
-                   attempt, fence_epoch, fence_n FROM steps WHERE run = ?1 ORDER BY id";
-        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
-        let mut rows = statement.query([stream.key]).map_err(|e| failed(&e))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
-            let text = |at: usize| text(row, at);
-            let number = |at: usize| row.get::<_, Option<i64>>(at).map_err(|e| failed(&e));
-            let id: StepId = parsed(&text(0)?)?;
-            let fence = match (number(11)?, number(12)?) {
-                (Some(epoch), Some(n)) => u32::try_from(epoch).ok().zip(u32::try_from(n).ok()),
-                _ => None,
-            };
-            found.push(StepRow {
-                run: stream.key,
-                id,
-                name: text(1)?,
-                queue: text(2)?,
-                agent: text(3)?,
-                package: text(4)?,
-                status: token(StepStatus::ALL, StepStatus::as_str, &text(5)?)?,
-                ready: number(6)? == Some(1),
-                due: number(7)?.map(unsigned).transpose()?,
-                deadline: number(8)?.map(unsigned).transpose()?,
-                concurrency_key: optional_text(row, 9)?,
-                attempt: number(10)?.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-                priority: 0,
-                fence,
-                waits: self.waits(stream.key, id)?,
-            });
-        }
-        Ok(found)
-    }
-
-    fn waits(&self, run: i64, step: StepId) -> Result<Vec<Wait>> {
-        let sql = "SELECT what, subject, call, until FROM waits WHERE run = ?1 AND step = ?2 ORDER BY n";
-        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
-        let rows = statement.query_map((run, step.to_string()), wait_parts).map_err(|e| failed(&e))?;
-        rows.map(|row| wait_of(row.map_err(|e| failed(&e))?)).collect()
-    }
-}
-
 pub(super) type WaitParts = (String, Option<String>, Option<String>, Option<i64>);
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn wait_parts(row: &Row<'_>) -> rusqlite::Result<WaitParts> {
-    let text = |at| row.get_ref(at).map(|value| value.as_bytes_or_null().ok().flatten().map(lossy));
-    Ok((text(0)?.unwrap_or_default(), text(1)?, text(2)?, row.get(3)?))
 }
 
 pub(super) fn wait_of((what, subject, call, until): WaitParts) -> Result<Wait> {
@@ -302,11 +207,15 @@ impl Look for SqlLook<'_> {
         statement.exists([run.to_string()]).map_err(|e| failed(&e))
     }
 
-    fn blob_refs(&self, stream: i64) -> Result<Vec<Commit>> {
-        let sql = "SELECT commitment FROM blob_refs WHERE stream = ?1 ORDER BY commitment";
+    fn blob_refs(&self, stream: i64) -> Result<BTreeMap<Commit, u64>> {
+        let sql = "SELECT commitment, bytes FROM blob_refs WHERE stream = ?1";
         let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
-        let rows = statement.query_map([stream], |row| row.get::<_, String>(0)).map_err(|e| failed(&e))?;
-        rows.map(|row| commit_of(row.map_err(|e| failed(&e))?)).collect()
+        let mut rows = statement.query([stream]).map_err(|e| failed(&e))?;
+        let mut found = BTreeMap::new();
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            found.insert(commit_of(text(row, 0)?)?, unsigned(row.get(1).map_err(|e| failed(&e))?)?);
+        }
+        Ok(found)
     }
 
     fn refers_to(&self, blob: &Commit) -> Result<bool> {
@@ -315,20 +224,8 @@ impl Look for SqlLook<'_> {
         statement.exists([blob.to_string()]).map_err(|e| failed(&e))
     }
 
-    fn projected(&self, run: &StreamRow) -> Result<(Option<RunRow>, Vec<StepRow>)> {
-        Ok((self.run_row(run)?, self.step_rows(run)?))
-    }
-
-    fn keys_of(&self, run: i64) -> Result<Vec<(String, String, bool)>> {
-        let sql = "SELECT scope, key, settled FROM keys WHERE run = ?1 ORDER BY scope, key";
-        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
-        let mut rows = statement.query([run]).map_err(|e| failed(&e))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
-            let settled: i64 = row.get(2).map_err(|e| failed(&e))?;
-            found.push((text(row, 0)?, text(row, 1)?, settled == 1));
-        }
-        Ok(found)
+    fn differs(&self, stream: &StreamRow, expected: &Projection) -> Result<Option<&'static str>> {
+        differs(self.0, stream, expected)
     }
 }
 

@@ -6,8 +6,9 @@
 
 pub mod backup;
 mod care;
+mod differs;
 pub(crate) mod folder;
-mod guard;
+mod locks;
 mod look;
 pub mod migrate;
 pub mod open;
@@ -15,6 +16,7 @@ mod people;
 mod rows;
 pub(crate) mod sync;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -22,18 +24,20 @@ use holdfast_core::clock::Now;
 use holdfast_core::ids::StoreId;
 use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode};
 
 use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::error::{Result, StoreError};
 use crate::rows::Look;
 use crate::sqlite::folder::{Folder, Turn};
-use crate::sqlite::guard::Guard;
 use crate::sqlite::rows::SqlRows;
 use crate::sqlite::sync::Syncer;
 use crate::store::{Cell, Committed, Stats, Store, Table, Work};
 use crate::verify::Problem;
+
+/// SQLite's page; the log has one in each frame.
+const PAGE_BYTES: u64 = 4096;
 
 /// What SQLite complained about, told by what it means for the user.
 pub(crate) fn failed(error: &rusqlite::Error) -> StoreError {
@@ -72,9 +76,8 @@ fn is_fatal(error: &StoreError) -> bool {
 #[derive(Debug)]
 struct Writer {
     connection: Option<Connection>,
-    guard: Option<Guard>,
-    /// Bytes that went into the log since it was last written back, roughly.
-    logged: u64,
+    /// The frames that were in the log when it was last written back.
+    written_back: u64,
 }
 
 /// A store on SQLite.
@@ -116,11 +119,9 @@ impl SqliteStore {
         }
     }
 
-    /// The descriptors whose locks a forked child must not keep alive after its parent.
-    pub fn lock_descriptors(&self) -> Vec<i32> {
-        let guarded = self.writer().guard.as_ref().map(Guard::descriptors).unwrap_or_default();
-        let folder = self.folder.iter().flat_map(|folder| folder.descriptors());
-        folder.chain(guarded).collect()
+    /// Where its files are; none in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.folder.as_ref().map(|folder| folder.path())
     }
 
     /// How long a command waits for its turn.
@@ -155,27 +156,30 @@ impl SqliteStore {
 
     /// One transaction, up to and with COMMIT. The caller holds the turn.
     fn transact(&self, connection: &mut Connection, works: &mut [&mut dyn Work]) -> Result<SqlDone> {
-        let turn = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let turn = turn.map_err(|e| failed(&e))?;
-        migrate::check_writer(&turn, self.schema)?;
+        let turn = Transaction::begin(connection)?;
+        migrate::check_writer(turn.0, self.schema)?;
         let now = self.clock.now();
         let process = self.folder.as_ref().map_or("", |folder| folder.process_id());
-        let mut rows = SqlRows::new(&turn, process);
+        let mut rows = SqlRows::new(turn.0, process);
         for work in works.iter_mut() {
             work.run(&mut rows, &now)?;
         }
         let done = rows.done();
-        turn.commit().map_err(|e| failed(&e))?;
+        turn.commit()?;
         Ok(done)
     }
 
     /// Writes the log back when it has grown, under the turn.
     fn write_back(&self, writer: &mut Writer) -> Result<()> {
-        let Some(connection) = &writer.connection else { return Ok(()) };
-        if self.folder.is_none() || writer.logged < limits::WAL_BYTES {
+        let (Some(connection), Some(syncer)) = (&writer.connection, &self.syncer) else { return Ok(()) };
+        let logged = syncer.files().logged();
+        if logged < writer.written_back {
+            writer.written_back = 0; // the log has begun anew
+        }
+        if (logged - writer.written_back) * PAGE_BYTES < limits::WAL_BYTES {
             return Ok(());
         }
-        writer.logged = 0;
+        writer.written_back = logged;
         let (busy, _, _): (i64, i64, i64) = connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
@@ -211,10 +215,37 @@ impl SqliteStore {
     }
 }
 
+/// A transaction whose statements are prepared once: rusqlite's own parses them anew each time.
+struct Transaction<'c>(&'c Connection);
+
+impl<'c> Transaction<'c> {
+    fn begin(connection: &'c Connection) -> Result<Self> {
+        let transaction = Self(connection);
+        transaction.execute("BEGIN IMMEDIATE")?;
+        Ok(transaction)
+    }
+
+    fn execute(&self, sql: &str) -> Result<()> {
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        statement.execute([]).map(|_| ()).map_err(|e| failed(&e))
+    }
+
+    fn commit(self) -> Result<()> {
+        self.execute("COMMIT")
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_autocommit() {
+            let _ = self.execute("ROLLBACK"); // if this fails too, the next BEGIN does
+        }
+    }
+}
+
 /// What a transaction did.
 struct SqlDone {
     newest: Option<(i64, holdfast_core::records::RecordHash)>,
-    bytes: u64,
 }
 
 impl Store for SqliteStore {
@@ -260,7 +291,6 @@ impl Store for SqliteStore {
                 return Err(error);
             }
         };
-        writer.logged += done.bytes;
         let number = self.syncer.as_ref().map_or(0, |syncer| syncer.committed());
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.commands.fetch_add(u64::try_from(works.len()).unwrap_or(0), Ordering::Relaxed);
@@ -339,7 +369,7 @@ impl Store for SqliteStore {
         }
         let mut writer = self.writer();
         let _turn = self.take_turn()?;
-        writer.logged = 0;
+        writer.written_back = 0;
         let connection = writer.connection.as_ref().ok_or(StoreError::Closed)?;
         let busy: i64 = connection
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
@@ -382,7 +412,6 @@ impl Store for SqliteStore {
             std::mem::forget(connection);
             return stopped;
         }
-        writer.guard = None;
         drop(connection);
         if let (Ok(()), Some((pos, head)), Some(folder)) = (&stopped, newest, &self.folder)
             && !self.read_only
@@ -403,7 +432,7 @@ impl Drop for SqliteStore {
         }
         // A forked child: closing SQLite here would give up locks of its parent.
         let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
-        std::mem::forget((writer.connection.take(), writer.guard.take()));
+        std::mem::forget(writer.connection.take());
         std::mem::forget(std::mem::take(self.readers.get_mut().unwrap_or_else(PoisonError::into_inner)));
     }
 }

@@ -10,7 +10,7 @@ use holdfast_core::records::{Record, RecordHash};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::folder::{self, BLOBS, DATABASE, Folder, Found};
-use super::guard::Guard;
+use super::locks;
 use super::migrate::{self, Migration, migrations};
 use super::sync::{Files, Syncer};
 use super::{SqliteStore, Writer, failed};
@@ -20,9 +20,6 @@ use crate::error::{Result, StoreError};
 
 /// SQLite before 3.51.3 can corrupt a database in WAL mode that several connections use.
 const SQLITE_MIN: i32 = 3_051_003;
-
-/// Records that are checked when a store is opened, but for the rest of a frame.
-const OPEN_RECORDS: usize = 2000;
 
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +95,7 @@ fn configure(connection: &Connection) -> Result<()> {
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
+    locks::belong_to_files()?;
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = match (path.parent(), path.file_name()) {
@@ -212,7 +210,7 @@ fn open_folder(path: &Path, options: &Options) -> Result<SqliteStore> {
         folder.keep_reserve(false);
         // The names of the files are durable before anything in them has to be.
         folder::sync_folder(folder.path())?;
-        let files = (Files::open(folder.path())?, Guard::take(folder.path())?);
+        let files = Files::open(folder.path())?;
         drop(turn);
         Ok((connection, id, epoch, files))
     })();
@@ -256,11 +254,10 @@ fn build(
     id: StoreId,
     epoch: u32,
     options: &Options,
-    files: Option<(Folder, (Files, Guard))>,
+    files: Option<(Folder, Files)>,
     blobs: Blobs,
 ) -> SqliteStore {
     let (folder, files) = files.map_or((None, None), |(folder, files)| (Some(folder), Some(files)));
-    let (files, guard) = files.map_or((None, None), |(files, guard)| (Some(files), Some(guard)));
     SqliteStore {
         id,
         epoch,
@@ -270,7 +267,7 @@ fn build(
         clock: Arc::clone(&options.clock),
         folder: folder.map(Arc::new),
         syncer: files.map(|files| Arc::new(Syncer::new(files))),
-        writer: Mutex::new(Writer { connection: Some(connection), guard, logged: 0 }),
+        writer: Mutex::new(Writer { connection: Some(connection), written_back: 0 }),
         readers: Mutex::new(Vec::new()),
         poison: Arc::new(OnceLock::new()),
         blobs,
@@ -358,7 +355,7 @@ fn check_end(connection: &Connection, folder: &Folder, store: StoreId) -> Result
     let mut records = 0;
     while let Some(row) = rows.next().map_err(|e| failed(&e))? {
         records += check_frame(row, store)?;
-        if records > OPEN_RECORDS {
+        if records > limits::OPEN_RECORDS_MAX {
             break;
         }
     }

@@ -1,9 +1,10 @@
 //! Writing rows, inside a turn.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::content::{Commit, Openings};
 use holdfast_core::ids::{EnvelopeId, RunId, StepId, StreamId};
-use holdfast_core::limits;
 use holdfast_core::records::{Key, Name, RecordHash};
 use holdfast_core::run::{Envelope, Lease};
 use rusqlite::{Connection, Params, params, params_from_iter};
@@ -12,28 +13,24 @@ use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, signed, typed, wait
 use super::{SqlDone, failed};
 use crate::error::{Result, StoreError};
 use crate::rows::{
-    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, KeyRow, LeaseRow, Look, Rows, RunRow,
-    StepRow, StreamRow,
+    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, KeyRow, LeaseRow, Look, Projection, Rows,
+    RunRow, StepRow, StreamRow,
 };
-
-/// Pages that a command touches beside its frame, in bytes: what the log grows by, roughly.
-const PAGES_BYTES: u64 = 16 * 1024;
 
 /// Rows as the turn's transaction sees and writes them.
 pub(super) struct SqlRows<'c> {
     look: SqlLook<'c>,
     process: &'c str,
     newest: Option<(i64, RecordHash)>,
-    bytes: u64,
 }
 
 impl<'c> SqlRows<'c> {
     pub(super) fn new(connection: &'c Connection, process: &'c str) -> Self {
-        Self { look: SqlLook(connection), process, newest: None, bytes: 0 }
+        Self { look: SqlLook(connection), process, newest: None }
     }
 
     pub(super) fn done(&self) -> SqlDone {
-        SqlDone { newest: self.newest, bytes: self.bytes }
+        SqlDone { newest: self.newest }
     }
 
     fn execute(&self, sql: &str, values: impl Params) -> Result<usize> {
@@ -71,11 +68,6 @@ impl<'c> SqlRows<'c> {
 
 fn text_of<T: serde::Serialize>(value: &T) -> Result<String> {
     String::from_utf8(to_bytes(value)?).map_err(|_| StoreError::Panicked)
-}
-
-/// Its age less its priority: orders by priority with ageing at any time.
-fn rank(at: u64, priority: i32) -> i64 {
-    signed(at / 1000) - i64::from(priority) * signed(limits::AGEING_MS / 1000)
 }
 
 /// `column IN (?, ?, ..)`, or true when anything will do.
@@ -126,13 +118,10 @@ impl Rows for SqlRows<'_> {
             ],
         )?;
         self.newest = Some((pos, frame.head));
-        let length = frame.body.len() + frame.contents.as_ref().map_or(0, String::len);
-        self.bytes += u64::try_from(length).unwrap_or(0) + PAGES_BYTES;
         Ok(pos)
     }
 
     fn put_snapshot(&mut self, stream: i64, seq: u64, state: &str) -> Result<()> {
-        self.bytes += u64::try_from(state.len()).unwrap_or(0);
         self.one(
             "INSERT INTO snapshots (stream, seq, state) VALUES (?1, ?2, ?3)
              ON CONFLICT (stream) DO UPDATE SET seq = ?2, state = ?3",
@@ -140,13 +129,13 @@ impl Rows for SqlRows<'_> {
         )
     }
 
-    fn put_run(&mut self, row: &RunRow, at: u64) -> Result<()> {
+    fn put_run(&mut self, row: &RunRow) -> Result<()> {
         self.one(
             "INSERT INTO runs (stream, id, agent, role, session, parent, fork_of, mode, status, reason,
-                 state_version, priority, deadline, labels, created_at, changed_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?15)
+                 state_version, priority, deadline, labels, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
              ON CONFLICT (stream) DO UPDATE SET status = ?9, reason = ?10, state_version = ?11,
-                 labels = ?14, changed_at = ?15",
+                 labels = ?14",
             params![
                 row.stream,
                 row.id.to_string(),
@@ -162,12 +151,12 @@ impl Rows for SqlRows<'_> {
                 row.priority,
                 row.deadline.map(signed),
                 row.labels,
-                signed(at),
+                signed(row.created_at),
             ],
         )
     }
 
-    fn put_step(&mut self, row: &StepRow, at: u64) -> Result<()> {
+    fn put_step(&mut self, row: &StepRow) -> Result<()> {
         // A lease holds only while its step is running.
         let running = row.status == "running";
         self.one(
@@ -188,7 +177,7 @@ impl Rows for SqlRows<'_> {
                 row.status,
                 row.ready,
                 row.due.map(signed),
-                rank(at, row.priority),
+                row.rank,
                 row.deadline.map(signed),
                 row.concurrency_key,
                 row.attempt,
@@ -339,7 +328,10 @@ impl Rows for SqlRows<'_> {
         Ok(u64::try_from(erased).unwrap_or(0))
     }
 
-    fn clear_projections(&mut self, stream: i64) -> Result<()> {
+    fn clear_projections(&mut self, stream: &StreamRow) -> Result<()> {
+        if stream.id == StreamId::Store {
+            self.execute("DELETE FROM names", [])?;
+        }
         for sql in [
             "DELETE FROM snapshots WHERE stream = ?1",
             "DELETE FROM waits WHERE run = ?1",
@@ -350,7 +342,7 @@ impl Rows for SqlRows<'_> {
             "DELETE FROM keys WHERE run = ?1",
             "DELETE FROM blob_refs WHERE stream = ?1",
         ] {
-            self.execute(sql, [stream])?;
+            self.execute(sql, [stream.key])?;
         }
         Ok(())
     }
@@ -398,6 +390,9 @@ impl Rows for SqlRows<'_> {
             "SELECT streams.id, steps.id, concurrency_key FROM steps INDEXED BY steps_ready
              JOIN streams ON streams.key = steps.run
              WHERE ready = 1 AND {} AND {} AND {}
+             AND (concurrency_key IS NULL OR NOT EXISTS (SELECT 1 FROM steps AS busy
+                 WHERE busy.concurrency_key = steps.concurrency_key AND busy.status = 'running'
+                 AND busy.concurrency_key IS NOT NULL))
              ORDER BY rank, deadline IS NULL, deadline, steps.run LIMIT {most}",
             one_of("queue", filter.queues.len()),
             one_of("agent", filter.agents.len()),
@@ -470,16 +465,13 @@ impl Look for SqlRows<'_> {
     fn has_open_forks(&self, run: RunId) -> Result<bool> {
         self.look.has_open_forks(run)
     }
-    fn blob_refs(&self, stream: i64) -> Result<Vec<Commit>> {
+    fn blob_refs(&self, stream: i64) -> Result<BTreeMap<Commit, u64>> {
         self.look.blob_refs(stream)
     }
     fn refers_to(&self, blob: &Commit) -> Result<bool> {
         self.look.refers_to(blob)
     }
-    fn projected(&self, run: &StreamRow) -> Result<(Option<RunRow>, Vec<StepRow>)> {
-        self.look.projected(run)
-    }
-    fn keys_of(&self, run: i64) -> Result<Vec<(String, String, bool)>> {
-        self.look.keys_of(run)
+    fn differs(&self, stream: &StreamRow, expected: &Projection) -> Result<Option<&'static str>> {
+        self.look.differs(stream, expected)
     }
 }

@@ -6,19 +6,17 @@
 //! caller poisons the store.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
 
 use crate::error::{Result, StoreError};
-use crate::sqlite::folder::{DATABASE, WAL};
-
-/// How long a commit that nobody waits for may stay unsynced.
-const LINGER: Duration = Duration::from_millis(3);
+use crate::sqlite::folder::{DATABASE, SHM, WAL};
 
 /// The log and the database as this handle opened them.
 #[derive(Debug)]
@@ -27,7 +25,12 @@ pub(crate) struct Files {
     wal_path: PathBuf,
     wal: File,
     wal_id: (u64, u64),
+    index: File,
 }
+
+/// Where the index of the log says how many frames the log has: a number of four bytes, as the machine
+/// writes them. <https://sqlite.org/walformat.html#the_wal_index_header>
+const FRAMES_AT: u64 = 16;
 
 impl Files {
     pub(crate) fn open(folder: &Path) -> Result<Self> {
@@ -37,7 +40,8 @@ impl Files {
         let wal = File::open(&wal_path).map_err(|e| told(&e))?;
         let found = wal.metadata().map_err(|e| told(&e))?;
         let wal_id = (found.dev(), found.ino());
-        Ok(Self { database: (path, database.dev(), database.ino()), wal_path, wal, wal_id })
+        let index = File::open(folder.join(SHM)).map_err(|e| told(&e))?;
+        Ok(Self { database: (path, database.dev(), database.ino()), wal_path, wal, wal_id, index })
     }
 
     /// Whether the files at their paths are still the ones that this handle writes to. Another copy of
@@ -55,6 +59,15 @@ impl Files {
             return Err(StoreError::Replaced(WAL));
         }
         Ok(())
+    }
+
+    /// The frames that are in the log, whoever wrote them; none if that cannot be told.
+    pub(crate) fn logged(&self) -> u64 {
+        let mut frames = [0; 4];
+        match self.index.read_exact_at(&mut frames, FRAMES_AT) {
+            Ok(()) => u64::from(u32::from_ne_bytes(frames)),
+            Err(_) => 0,
+        }
     }
 
     fn sync(&self) -> Result<()> {
@@ -143,7 +156,7 @@ impl Syncer {
         }
     }
 
-    /// Has a commit synced within [`LINGER`], by somebody who waits anyway or by the lingering thread,
+    /// Has a commit synced within [`limits::LINGER_MS`], by somebody who waits anyway or by the lingering thread,
     /// which is started when it is first needed.
     pub(crate) fn soon(self: &Arc<Self>, number: u64, failed: impl Fn(&StoreError) + Send + 'static) {
         let mut progress = self.progress();
@@ -162,6 +175,7 @@ impl Syncer {
     }
 
     fn linger(&self, failed: &(impl Fn(&StoreError) + Send)) {
+        let linger = Duration::from_millis(limits::LINGER_MS);
         let mut progress = self.progress();
         while !progress.stopped {
             if progress.wanted <= progress.synced || progress.failed.is_some() {
@@ -169,7 +183,7 @@ impl Syncer {
                 continue;
             }
             let wanted = progress.wanted;
-            let waited = self.changed.wait_timeout_while(progress, LINGER, |progress| {
+            let waited = self.changed.wait_timeout_while(progress, linger, |progress| {
                 !progress.stopped && progress.synced < wanted && progress.failed.is_none()
             });
             drop(waited.unwrap_or_else(PoisonError::into_inner));
