@@ -4,6 +4,7 @@ as it grows. Every ratio is of one run; syncs are counted with strace, not assum
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -106,6 +107,7 @@ def contestants(folder: Path) -> dict[str, Callable[[], object]]:
         plain.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT, body TEXT)")
         made[f"sqlite3, WAL {level}"] = partial(insert, plain)
     ledger = SQLiteStore(folder / "agentledger.db")
+    ledger.init()
     ledger_run, *_ = ledger.create_run()
     made["agentledger-runtime"] = lambda: ledger.append_event(
         run_id=ledger_run, event_type="note", payload=NOTE
@@ -223,6 +225,55 @@ def processes_table(folder: Path) -> str:
     return "\n".join(["| processes | durable appends/s | times one process |", "| --- | --- | --- |", *rows])
 
 
+TASKS = 64
+
+
+async def tasks(store: hf.Store, runs: list[str], each: int) -> tuple[float, float]:
+    """Durable appends per second of tasks on one loop, and by how much the loop was late (p99, ms)."""
+    late: list[float] = []
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    async def ticks() -> None:
+        while not over.is_set():
+            begun = loop.time()
+            await asyncio.sleep(0.001)
+            late.append(loop.time() - begun - 0.001)
+
+    async def work(run: str) -> None:
+        for _ in range(each):
+            await store.aio.append(run, "note.logged", NOTE, barrier=True)
+
+    ticker = asyncio.create_task(ticks())
+    begun = time.perf_counter()
+    await asyncio.gather(*(work(run) for run in runs))
+    took = time.perf_counter() - begun
+    over.set()
+    await ticker
+    return len(runs) * each / took, statistics.quantiles(late, n=100)[98] * 1000
+
+
+def asyncio_table(folder: Path) -> str:
+    """One task and many, on one loop."""
+    rates: dict[int, list[float]] = {1: [], TASKS: []}
+    late: dict[int, list[float]] = {1: [], TASKS: []}
+    with hf.open(folder) as store:
+        runs = [store.create_run(agent="bench") for _ in range(TASKS)]
+        for _ in range(ROUNDS):
+            for many, found in rates.items():
+                rate, delay = asyncio.run(tasks(store, runs[:many], 20 if many > 1 else 200))
+                found.append(rate)
+                late[many].append(delay)
+    rows = [
+        f"| {many} | {spread({'rounds': found, 'unit': ''})} | "
+        f"{Spread.of([a / b for a, b in zip(found, rates[1], strict=True)])} | "
+        f"{spread({'rounds': late[many], 'unit': 'ms'})} ms |"
+        for many, found in rates.items()
+    ]
+    heading = "| tasks | durable appends/s | times one task | the loop is late by, p99 |"
+    return "\n".join([heading, "| --- | --- | --- | --- |", *rows])
+
+
 def section() -> str:
     """Measures and tells."""
     # On the disk of the tree, not in a /tmp that may be memory: there a sync costs nothing and shows nothing.
@@ -232,6 +283,7 @@ def section() -> str:
         rates = python_rounds(folder)
         counted = {name: syncs(name, folder) for name in rates}
         among = processes_table(folder / "processes")
+        awaited = asyncio_table(folder / "asyncio")
         growing = (
             "" if os.environ.get("HOLDFAST_BENCH_GROWTH") == "0" else growth_table(rust(folder, "growth"))
         )
@@ -250,6 +302,10 @@ medians, quartiles in brackets; ratios are taken within a round.
 {ROUNDS} rounds of {APPENDS} events each. Syncs are counted with strace over 100 events.
 
 {python_table(rates, counted)}
+
+### asyncio, from Python
+
+{awaited}
 
 ### Processes on one folder, from Python
 

@@ -362,13 +362,37 @@ def test_the_door_takes_notes_costs_artifacts_checkpoints_and_vendors_only(store
     assert scan.body["content"]["privacy"] == scan.fields["privacy"] == "sensitive"
 
 
+def test_the_best_step_is_found_among_queues_agents_and_packages(store: hf.Store) -> None:
+    asked = [("a", "q1", 0), ("b", "q2", 5), ("a", "q2", 3), ("c", "q1", 4), ("b", "q1", 1), ("a", "q1", 2)]
+    runs = {}
+    for agent, queue, priority in asked:
+        package = {"agent": f"v{priority % 2}"}
+        run = store.create_run(agent=agent, queue=queue, priority=priority, package=package)
+        runs[run] = (agent, queue, priority)
+
+    def order(**filters: Any) -> list[tuple[str, str, int]]:
+        claims = []
+        while claim := store.claim(worker="w", **filters):
+            claims.append(claim)
+        for claim in claims:
+            store.release(claim)
+        return [runs[claim.run] for claim in claims]
+
+    best_first = sorted(asked, key=lambda one: -one[2])
+    assert order() == best_first
+    assert order(agents=["a", "c"]) == [one for one in best_first if one[0] in "ac"]
+    assert order(queues=["q1"]) == [one for one in best_first if one[1] == "q1"]
+    assert order(queues=["q1", "q2"], agents=["a"]) == [one for one in best_first if one[0] == "a"]
+    assert order(agents=["d"]) == order(queues=["q3"]) == []
+
+
 def test_a_worker_needs_its_claim_while_a_lease_is_live(store: hf.Store) -> None:
     run = store.create_run(agent="import")
     entry = {"body": {"level": "info", "text": "a"}, "kind": "note.logged", "privacy": "internal"}
     worker = {"id": "w1", "type": "worker"}
 
     def bare() -> object:
-        return store._core.append(run, worker, None, [entry], "commit")
+        return store._core.run(_core.Call.append(run, worker, None, [entry], "commit"))
 
     bare()  # nobody has the step
     claim = taken(store)

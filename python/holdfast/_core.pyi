@@ -30,6 +30,7 @@ __all__ = [
     "Journal",
     "run_verify",
     "request_check",
+    "Call",
     "FakeClock",
     "Store",
     "Progress",
@@ -83,6 +84,28 @@ class FakeClock:
     def now(self) -> dict[str, Any]: ...
 
 @final
+class Call:
+    @staticmethod
+    def create(by: object, run: object, steps: object, durability: str, /) -> Call: ...
+    @staticmethod
+    def command(run: str, by: object, command: object, durability: str, /) -> Call: ...
+    @staticmethod
+    def append(
+        run: str, by: object, claim: object | None, entries: list[dict[str, Any]], durability: str, /
+    ) -> Call: ...
+    @staticmethod
+    def claim(
+        worker: str,
+        lease_ms: int,
+        queues: list[str],
+        agents: list[str],
+        packages: list[str],
+        package: object | None = None,
+        strict: bool = False,
+        /,
+    ) -> Call: ...
+
+@final
 class Store:
     def __new__(
         cls,
@@ -102,28 +125,12 @@ class Store:
     def folder(self) -> Path | None: ...
     @property
     def wall_ms(self) -> int: ...
-    def create_run(self, by: object, run: object, steps: object, durability: str, /) -> str: ...
-    def command(
-        self, run: str, by: object, command: object, durability: str, /
-    ) -> tuple[int, int, str, int | None]: ...
-    def append(
-        self, run: str, by: object, claim: object | None, entries: list[dict[str, Any]], durability: str, /
-    ) -> tuple[int, int, str, int | None]: ...
+    def run(self, call: Call, /) -> Any: ...  # noqa: ANN401 (each call has its own answer)
+    def run_all(self, calls: list[Call], /) -> list[Any]: ...
     def fork(
         self, parent: str, at: int, by: object, command: object, /
     ) -> tuple[int, int, str, int | None]: ...
     def create_session(self, by: object, labels: object, /) -> str: ...
-    def claim(
-        self,
-        worker: str,
-        lease_ms: int,
-        queues: list[str],
-        agents: list[str],
-        packages: list[str],
-        package: object | None = None,
-        strict: bool = False,
-        /,
-    ) -> dict[str, Any] | None: ...
     def read(
         self, stream: str, after: int, /
     ) -> tuple[list[tuple[int, int, bytes, str, str | None]], bool]: ...

@@ -1,5 +1,6 @@
 """The low-level door: a durable journal that many processes share. ``holdfast.open`` opens one."""
 
+from holdfast.store.aio import AsyncStore
 from holdfast.store.clock import FakeClock
 from holdfast.store.commands import Claim
 from holdfast.store.door import Store, open_store
@@ -7,6 +8,7 @@ from holdfast.store.reading import Record
 from holdfast.store.reports import Findings, Problem, Report, doctor, migrations, restore
 
 __all__ = [
+    "AsyncStore",
     "Claim",
     "FakeClock",
     "Findings",

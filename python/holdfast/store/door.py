@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from holdfast import _core
 from holdfast.errors import RecordError, StoreError
-from holdfast.store import commands, forks
-from holdfast.store.commands import Claim, claim_of, human, payload
+from holdfast.store import asks, forks
+from holdfast.store.aio import AsyncStore
+from holdfast.store.commands import human
 from holdfast.store.reading import FIXES, Erased, Kept, Record
 from holdfast.store.reports import Report, report_of, watched
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
+    from holdfast.store.asks import Asked
     from holdfast.store.clock import FakeClock
     from holdfast.store.reports import Watch
 
-    Entry = tuple[str, Mapping[str, Any]]
-    Durability = Literal["commit", "soon", "barrier"]
-
+P = ParamSpec("P")
+T = TypeVar("T")
 POLL_SECONDS = 0.1
 
 
@@ -40,9 +42,17 @@ CLOSED: Any = _Closed()
 ENDED = frozenset(("completed", "failed", "cancelled"))
 
 
-def _level(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """A note without a level is information."""
-    return {"level": "info", **body} if kind == "note.logged" else dict(body)
+def now(
+    ask: Callable[Concatenate[_core.Store, P], Asked[T]],
+) -> Callable[Concatenate[Store, P], T]:
+    """A method that waits for the answer."""
+
+    @wraps(ask)
+    def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        asked = ask(self._core, *args, **kwargs)
+        return asked.answer(None if asked.call is None else self._core.run(asked.call))
+
+    return method
 
 
 class Store:
@@ -50,12 +60,17 @@ class Store:
 
     Every method may be called from any thread. A command that is refused raises and has changed nothing;
     one that returned survives the death of the process, and a power cut if it asked for a barrier.
+
+    Attributes:
+        url: as it was opened.
+        aio: the same commands for asyncio, see :class:`AsyncStore`.
     """
 
     def __init__(self, core: _core.Store, url: str) -> None:
         self._core = core
         self._id, self._epoch = core.id, core.epoch
         self.url = url
+        self.aio = AsyncStore(self)
         forks.opened(self, core.folder)
 
     @property
@@ -70,173 +85,31 @@ class Store:
 
     # Runs and what is written to them.
 
-    def create_run(
-        self,
-        *,
-        agent: str,
-        input: object = None,
-        state: Mapping[str, Any] | None = None,
-        by: str = "holdfast",
-        barrier: bool = True,
-        **options: Any,  # noqa: ANN401
-    ) -> str:
-        """Makes a run with one step, and returns its id.
-
-        Args:
-            agent: whose work it is; workers ask for agents by this name.
-            input: any JSON value; kept as a content.
-            state: the initial state.
-            by: who asks for it.
-            barrier: return only when the run would survive a power cut.
-            options: ``key`` (a run that has it is returned instead, if agent and input are the same),
-                ``role``, ``labels``, ``priority``, ``deadline`` (ms since the epoch), ``session``,
-                ``budget``, ``package``, ``privacy``, ``step``, ``queue``, ``attempts``, ``concurrency_key``.
-        """
-        _check_options(options)
-        at_ms = self._core.wall_ms
-        run = commands.new_run(agent, input, dict(state or {}), options, at_ms)
-        step = commands.new_step(options.get("step", "main"), options, at_ms)
-        actor: Mapping[str, object] = commands.SYSTEM if by == "holdfast" else human(by)
-        return self._core.create_run(actor, run, [step], "barrier" if barrier else "commit")
-
-    def append(
-        self,
-        run: str,
-        kind: str,
-        body: Mapping[str, Any],
-        *,
-        claim: Claim | None = None,
-        by: str = "holdfast",
-        privacy: str = "internal",
-        blobs: Mapping[str, Mapping[str, Any]] | None = None,
-        barrier: bool = False,
-    ) -> int:
-        """Appends one record and returns its seq. See :meth:`append_many`.
-
-        Args:
-            run: the run.
-            kind: ``note.logged``, ``cost.recorded``, ``artifact.created``, ``checkpoint.created`` or
-                ``x.<vendor>.<name>``; others are Holdfast's own (``kind_reserved``).
-            body: plain values; those at the kind's contents are salted, kept beside the record, erasable.
-            claim: needed by a worker while a lease is live.
-            by: who says it, when there is no claim.
-            privacy: who may see it.
-            blobs: contents that :meth:`put_blob` keeps already, by their position in the body.
-            barrier: return only when it would survive a power cut.
-        """
-        entry = {"body": _level(kind, body), "kind": kind, "privacy": privacy}
-        if blobs:
-            entry["blobs"] = {position: dict(blob) for position, blob in blobs.items()}
-        return self._append(run, [entry], claim, by, barrier=barrier)[0]
-
-    def append_many(
-        self,
-        run: str,
-        entries: Iterable[Entry],
-        *,
-        claim: Claim | None = None,
-        by: str = "holdfast",
-        privacy: str = "internal",
-        barrier: bool = False,
-    ) -> range:
-        """Appends records in one frame, all or none, and returns their seqs."""
-        bodies = [{"body": _level(kind, body), "kind": kind, "privacy": privacy} for kind, body in entries]
-        return self._append(run, bodies, claim, by, barrier=barrier)
-
-    def _append(
-        self, run: str, entries: list[dict[str, Any]], claim: Claim | None, by: str, *, barrier: bool
-    ) -> range:
-        if not entries:
-            return range(0)
-        held = None if claim is None else claim.core()
-        actor = commands.SYSTEM if by == "holdfast" else human(by)
-        who: Mapping[str, object] = actor if claim is None else claim.by()
-        durability = "barrier" if barrier else "commit"
-        first, last, _, _ = self._core.append(run, who, held, entries, durability)
-        return range(first, last + 1)
+    create_run = now(asks.create_run)
+    append = now(asks.append)
+    append_many = now(asks.append_many)
 
     # Work.
 
-    def claim(
-        self,
-        *,
-        worker: str,
-        lease: float = 60.0,
-        queues: Sequence[str] = (),
-        agents: Sequence[str] = (),
-    ) -> Claim | None:
-        """The best step that this worker may have, under a new fence, or None.
-
-        On the way it takes back steps whose workers are gone, fires what is due and delivers what was sent.
-        """
-        lease_ms = max(0, round(lease * 1000))
-        told = self._core.claim(worker, lease_ms, list(queues), list(agents), [])
-        return None if told is None else claim_of(told)
-
-    def heartbeat(self, claim: Claim, *, lease: float | None = None) -> None:
-        """Prolongs the lease from now on; raises ``stale_fence`` if the claim no longer holds."""
-        lease_ms = max(0, round((claim.lease if lease is None else lease) * 1000))
-        self._by(claim, {"command": "heartbeat", "lease_ms": lease_ms}, "commit")
-
-    def patch(
-        self, claim: Claim, patch: Mapping[str, Any], *, expected_version: int, privacy: str = "internal"
-    ) -> int:
-        """Merges a patch (RFC 7396) into the state, and returns the state's new version.
-
-        Raises:
-            CommandError: ``state_conflict`` if the state has another version; ``stale_fence`` if the claim
-                no longer holds.
-        """
-        command = {"command": "patch", "expected_version": expected_version}
-        self._by(claim, {**command, "patch": payload(dict(patch), privacy)}, "soon")
-        return expected_version + 1
-
-    def wait(self, claim: Claim, waits: Sequence[Mapping[str, Any]]) -> None:
-        """Parks the step until something comes: the claim ends, and no process is held.
-
-        A wait is ``{"on": "signal", "subject": name}``, ``{"on": "timer", "until": ms}``, and so on.
-        """
-        self._by(claim, {"command": "wait", "waits": [dict(wait) for wait in waits]}, "soon")
-
-    def release(self, claim: Claim, *, reason: str = "shutdown") -> None:
-        """Gives the step back without an outcome; it costs no attempt."""
-        self._by(claim, {"command": "release", "reason": reason}, "soon")
-
-    def finish(self, claim: Claim, *, result: object = None, privacy: str = "internal") -> None:
-        """The step is done, and with the last one the run. Returns when that would survive a power cut."""
-        self._by(claim, {"command": "complete", "result": payload(result, privacy)}, "barrier")
-
-    def fail(
-        self, claim: Claim, error: BaseException | str, *, retryable: bool = True, privacy: str = "internal"
-    ) -> None:
-        """The attempt failed: another is scheduled, or the step and its run fail for good."""
-        failure, message = commands.failure(error, retryable=retryable)
-        command = {"command": "fail", "ended_by": [], "failure": failure}
-        self._by(claim, {**command, "message": payload(message, privacy)}, "barrier")
-
-    def _by(self, claim: Claim, command: Mapping[str, Any], durability: Durability) -> None:
-        whole = {**command, "claim": claim.core()}
-        self._core.command(claim.run, claim.by(), whole, durability)
+    claim = now(asks.claim)
+    heartbeat = now(asks.heartbeat)
+    patch = now(asks.patch)
+    wait = now(asks.wait)
+    release = now(asks.release)
+    finish = now(asks.finish)
+    fail = now(asks.fail)
 
     # What people do.
 
-    def retry(self, run: str, *, by: str) -> None:
-        """Opens a failed run again: the steps that failed, and those that were cancelled for it."""
-        self._core.command(run, human(by), {"command": "retry_run"}, "barrier")
-
-    def signal(self, run: str, name: str, value: object = None, *, by: str = "holdfast") -> None:
-        """Sends a signal; a step that waits for it wakes."""
-        command = {"command": "signal", "name": name, "payload": payload(value, "internal")}
-        self._core.command(run, commands.SYSTEM if by == "holdfast" else human(by), command, "barrier")
-
-    def cancel(self, run: str, *, by: str) -> None:
-        """Asks the run to stop; without a worker it ends at once."""
-        self._core.command(run, human(by), {"command": "cancel"}, "barrier")
+    retry = now(asks.retry)
+    signal = now(asks.signal)
+    cancel = now(asks.cancel)
 
     def resume(self, run: str, *, by: str) -> None:
         """Lets steps go on that waited for a person, after a restore or an interruption."""
         kept = self.state(run)["package"]
-        self._core.command(run, human(by), {"command": "resume", "package": kept}, "barrier")
+        call = _core.Call.command(run, human(by), {"command": "resume", "package": kept}, "barrier")
+        self._core.run(call)
 
     def forget(self, run: str, *, by: str, reason: str | None = None) -> int:
         """Erases every content of an ended run, for good, and returns how many there were.
@@ -365,6 +238,7 @@ class Store:
     def close(self) -> None:
         """Closes the store; later calls raise ``store_closed``."""
         forks.closed(self)
+        self.aio.close()
         core, self._core = self._core, CLOSED
         if core is not CLOSED:
             core.close()
@@ -379,31 +253,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"
-
-
-OPTIONS = frozenset(
-    {
-        "attempts",
-        "budget",
-        "concurrency_key",
-        "deadline",
-        "key",
-        "labels",
-        "package",
-        "priority",
-        "privacy",
-        "queue",
-        "role",
-        "session",
-        "step",
-    }
-)
-
-
-def _check_options(options: Mapping[str, object]) -> None:
-    unknown = sorted(options.keys() - OPTIONS)
-    if unknown:
-        raise TypeError(f"create_run has no option {unknown[0]!r}; it has {', '.join(sorted(OPTIONS))}")
 
 
 def open_store(

@@ -8,6 +8,7 @@ mod error;
 mod journal;
 mod records;
 mod store;
+mod store_call;
 mod store_care;
 mod walk;
 

@@ -10,11 +10,10 @@ use holdfast_core::content::Commit;
 use holdfast_core::error::Code;
 use holdfast_core::ids::{IdError, RunId, StreamId};
 use holdfast_core::limits;
-use holdfast_core::records::{Actor, Labels, Name, Package, ReadError, Text, read};
-use holdfast_core::run::{Claim, Command, Entry, NewRun, NewStep};
+use holdfast_core::records::{Actor, Labels, Name, ReadError, Text, read};
+use holdfast_core::run::Command;
 use holdfast_store::clock::{Clock, FakeClock as Fake};
-use holdfast_store::engine::{ClaimRequest, Claimed, Durability, Engine, ReadRecord};
-use holdfast_store::rows::Filter;
+use holdfast_store::engine::{Durability, Engine, ReadRecord, Told};
 use holdfast_store::sqlite::SqliteStore;
 use holdfast_store::sqlite::backup::backup;
 use holdfast_store::sqlite::open::{Address, Options, open};
@@ -28,6 +27,7 @@ use serde_json::Value;
 use crate::enter::enter;
 use crate::error::{Raise, refuse};
 use crate::records::{tree, untree};
+use crate::store_call::{Call, tell};
 
 /// Reads a typed value from a Python object.
 pub(crate) fn typed<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T> {
@@ -40,11 +40,11 @@ pub(crate) fn objects<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> P
     untree(py, &to_value(value).map_err(|error| error.raise(py))?)
 }
 
-fn id<T: std::str::FromStr<Err = IdError>>(py: Python<'_>, text: &str) -> PyResult<T> {
+pub(crate) fn id<T: std::str::FromStr<Err = IdError>>(py: Python<'_>, text: &str) -> PyResult<T> {
     text.parse().map_err(|error: IdError| error.raise(py))
 }
 
-fn durability(py: Python<'_>, text: &str) -> PyResult<Durability> {
+pub(crate) fn durability(py: Python<'_>, text: &str) -> PyResult<Durability> {
     match text {
         "commit" => Ok(Durability::Commit),
         "soon" => Ok(Durability::Soon),
@@ -53,7 +53,7 @@ fn durability(py: Python<'_>, text: &str) -> PyResult<Durability> {
     }
 }
 
-fn names(py: Python<'_>, texts: Vec<String>) -> PyResult<Vec<Name>> {
+pub(crate) fn names(py: Python<'_>, texts: Vec<String>) -> PyResult<Vec<Name>> {
     let name = |text| Name::new(text).ok_or_else(|| refuse(py, "RecordError", Code::BadValue, "not a name"));
     texts.into_iter().map(name).collect()
 }
@@ -151,51 +151,25 @@ impl Store {
         self.sqlite.epoch()
     }
 
-    #[pyo3(signature = (by, run, steps, durability, /))]
-    fn create_run(
-        &self,
-        py: Python<'_>,
-        by: &Bound<'_, PyAny>,
-        run: &Bound<'_, PyAny>,
-        steps: &Bound<'_, PyAny>,
-        durability: &str,
-    ) -> PyResult<String> {
-        let (by, run, steps): (Actor, NewRun, Vec<NewStep>) = (typed(by)?, typed(run)?, typed(steps)?);
-        let durability = self::durability(py, durability)?;
-        enter(py, || self.engine.create_run(&by, &run, &steps, durability)).map(|id| id.to_string())
+    /// Makes a call and waits for it.
+    #[pyo3(signature = (call, /))]
+    fn run<'py>(&self, py: Python<'py>, call: &Call) -> PyResult<Bound<'py, PyAny>> {
+        let call = call.take();
+        tell(py, enter(py, || self.engine.call(call?))?)
     }
 
-    /// A command on a run: `(first seq, last seq, head, position)`.
-    #[pyo3(signature = (run, by, command, durability, /))]
-    fn command(
-        &self,
-        py: Python<'_>,
-        run: &str,
-        by: &Bound<'_, PyAny>,
-        command: &Bound<'_, PyAny>,
-        durability: &str,
-    ) -> PyResult<Wrote> {
-        let (run, durability): (RunId, _) = (id(py, run)?, self::durability(py, durability)?);
-        let (by, command): (Actor, Command) = (typed(by)?, typed(command)?);
-        self.send(py, run, &by, command, durability)
-    }
-
-    /// Entries of the low-level door, in one frame.
-    #[pyo3(signature = (run, by, claim, entries, durability, /))]
-    fn append(
-        &self,
-        py: Python<'_>,
-        run: &str,
-        by: &Bound<'_, PyAny>,
-        claim: Option<&Bound<'_, PyAny>>,
-        entries: &Bound<'_, PyList>,
-        durability: &str,
-    ) -> PyResult<Wrote> {
-        let (run, durability): (RunId, _) = (id(py, run)?, self::durability(py, durability)?);
-        let by: Actor = typed(by)?;
-        let claim: Option<Claim> = claim.map(typed).transpose()?;
-        let entries = entries.iter().map(|entry| typed(&entry)).collect::<PyResult<Vec<Entry>>>()?;
-        self.send(py, run, &by, Command::Append { claim, entries }, durability)
+    /// Makes calls, and waits for all of them: the answers in their order, an exception for one that was
+    /// refused.
+    #[pyo3(signature = (calls, /))]
+    fn run_all<'py>(&self, py: Python<'py>, calls: &Bound<'py, PyList>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let taken = |call: Bound<'py, PyAny>| Ok(call.cast::<Call>()?.get().take());
+        let calls = calls.iter().map(taken).collect::<PyResult<Result<Vec<_>, _>>>()?;
+        let told = enter(py, || Ok::<_, StoreError>(self.engine.calls(calls?)))?;
+        let answer = |told: Result<Told, StoreError>| match told {
+            Ok(told) => tell(py, told),
+            Err(error) => Ok(error.raise(py).into_value(py).into_bound(py).into_any()),
+        };
+        told.into_iter().map(answer).collect()
     }
 
     #[pyo3(signature = (parent, at, by, command, /))]
@@ -217,30 +191,6 @@ impl Store {
     fn create_session(&self, by: &Bound<'_, PyAny>, labels: &Bound<'_, PyAny>) -> PyResult<String> {
         let (by_, labels): (Actor, Labels) = (typed(by)?, typed(labels)?);
         enter(by.py(), || self.engine.create_session(&by_, &labels)).map(|id| id.to_string())
-    }
-
-    #[pyo3(signature = (worker, lease_ms, queues, agents, packages, package = None, strict = false, /))]
-    #[expect(clippy::too_many_arguments, reason = "one place calls it, with all of them")]
-    fn claim<'py>(
-        &self,
-        py: Python<'py>,
-        worker: String,
-        lease_ms: u64,
-        queues: Vec<String>,
-        agents: Vec<String>,
-        packages: Vec<String>,
-        package: Option<&Bound<'py, PyAny>>,
-        strict: bool,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let worker = Name::new(worker)
-            .ok_or_else(|| refuse(py, "RecordError", Code::BadValue, "a worker's name is not a name"))?;
-        let filter = Filter { queues: names(py, queues)?, agents: names(py, agents)?, packages };
-        let package: Option<Package> = package.map(typed).transpose()?;
-        let request = ClaimRequest { worker, lease_ms, filter, package, strict };
-        match enter(py, || self.engine.claim(&request))? {
-            Some(claimed) => untree(py, &told(&claimed)).map(Some),
-            None => Ok(None),
-        }
     }
 
     /// A page of a stream: `([(seq, position, text, hash, contents)], more)`.
@@ -340,37 +290,6 @@ impl Store {
     }
 }
 
-impl Store {
-    fn send(
-        &self,
-        py: Python<'_>,
-        run: RunId,
-        by: &Actor,
-        command: Command,
-        durability: Durability,
-    ) -> PyResult<Wrote> {
-        let written = enter(py, || self.engine.command(run, by, command, durability))?;
-        Ok((written.first_seq, written.last_seq, written.head.to_string(), written.pos))
-    }
-}
-
-/// A claim as a tree.
-fn told(claimed: &Claimed) -> Value {
-    serde_json::json!({
-        "run": claimed.run.to_string(),
-        "step": claimed.step.to_string(),
-        "name": claimed.name,
-        "agent": claimed.agent,
-        "attempt": claimed.attempt,
-        "fence": [claimed.fence.0, claimed.fence.1],
-        "state_version": claimed.state_version,
-        "state": claimed.state,
-        "input": claimed.input,
-        "worker": claimed.worker.as_str(),
-        "lease_ms": claimed.lease_ms,
-    })
-}
-
 fn cell(value: &Bound<'_, PyAny>) -> PyResult<Cell> {
     if value.is_none() {
         Ok(Cell::Null)
@@ -401,6 +320,7 @@ fn uncell<'py>(py: Python<'py>, cell: &Cell) -> PyResult<Bound<'py, PyAny>> {
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Call>()?;
     m.add_class::<FakeClock>()?;
     m.add_class::<Store>()
 }

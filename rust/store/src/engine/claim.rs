@@ -48,19 +48,18 @@ fn unless_refused<T>(done: Result<T>) -> Result<Option<T>> {
     }
 }
 
-impl Engine {
-    /// The best step that this worker may have, or nothing.
-    pub fn claim(&self, request: &ClaimRequest) -> Result<Option<Claimed>> {
-        // Said here: a candidate that refuses is passed over, and every one would refuse this.
-        match request.lease_ms {
-            ..limits::LEASE_MS_MIN => return Err(Refused::LimitExceeded("lease_ms_min").into()),
-            limits::LEASE_MS_MIN..=limits::LEASE_MS_MAX => {}
-            _ => return Err(Refused::LimitExceeded("lease_ms_max").into()),
+impl ClaimRequest {
+    /// Said before a turn: a candidate that refuses is passed over, and every one would refuse this.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.lease_ms {
+            ..limits::LEASE_MS_MIN => Err(Refused::LimitExceeded("lease_ms_min").into()),
+            limits::LEASE_MS_MIN..=limits::LEASE_MS_MAX => Ok(()),
+            _ => Err(Refused::LimitExceeded("lease_ms_max").into()),
         }
-        let request = request.clone();
-        self.run(Durability::Commit, false, move |desk| desk.claim(&request))
     }
+}
 
+impl Engine {
     /// Hands envelopes to those they are for; what cannot be delivered now waits for the next claim.
     pub(super) fn deliver(&self, receivers: &[RunId]) -> Result<()> {
         for run in receivers.iter().copied() {
@@ -76,7 +75,7 @@ impl Engine {
 }
 
 impl Desk<'_> {
-    fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Claimed>> {
+    pub(super) fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Claimed>> {
         self.chores()?;
         self.rows.promote_due(self.now.wall_ms)?;
         for candidate in self.rows.candidates(&request.filter, limits::CANDIDATES_MAX)? {

@@ -1,6 +1,7 @@
 //! The engine: runs the core's decisions in a store's turns. It is the only place that commits.
 
 mod cache;
+mod call;
 mod claim;
 mod desk;
 mod load;
@@ -22,7 +23,7 @@ use holdfast_core::records::{
     Actor, Body, Draft, Fault, Labels, Media, ReadError, Record, SessionCreated, StoreCreated, StoreRestored,
     Text,
 };
-use holdfast_core::run::{Command, NewRun, NewStep};
+use holdfast_core::run::{Command, NewRun};
 use holdfast_core::state::State;
 
 use crate::clock::random;
@@ -33,6 +34,7 @@ use cache::Cache;
 use desk::{Desk, Working};
 use queue::{Answer, Job, Operation, Queue, Ticket};
 
+pub use call::{Call, Told};
 pub use claim::{ClaimRequest, Claimed};
 pub use desk::Written;
 pub(crate) use load::{add_blobs, fold_run_at, fold_stream, openings, openings_of, snapshot, texts};
@@ -216,46 +218,6 @@ impl Engine {
         operation: impl FnMut(&mut Desk<'_>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         self.run(Durability::Barrier, false, operation)
-    }
-
-    /// A new run. Under a key that a run has already, that run is the answer if agent and input are the
-    /// same.
-    pub fn create_run(
-        &self,
-        by: &Actor,
-        run: &NewRun,
-        steps: &[NewStep],
-        durability: Durability,
-    ) -> Result<RunId> {
-        let command = Command::Create { run: Box::new(run.clone()), steps: steps.to_vec() };
-        let (request, run) = (desk::request(by, command)?, run.clone());
-        self.run(durability, false, move |desk| {
-            if let Some(key) = &run.key
-                && let Some(found) = desk.rows.run_of_key(key)?
-            {
-                return same_run(desk, found, &run);
-            }
-            desk.command(run.id, &request).map(|_| run.id)
-        })
-    }
-
-    /// A command on a run.
-    pub fn command(
-        &self,
-        run: RunId,
-        by: &Actor,
-        command: Command,
-        durability: Durability,
-    ) -> Result<Written> {
-        self.check_blobs(&command)?;
-        let outcome = is_outcome(&command);
-        let request = desk::request(by, command)?;
-        let mut drafts = holdfast_core::run::draft(&request); // before the turn: others wait for it
-        let written = self.run(durability, outcome, move |desk| {
-            desk.drafted(run, &request, std::mem::take(&mut drafts)) // a second try drafts them anew
-        })?;
-        self.deliver(&written.receivers)?;
-        Ok(written)
     }
 
     /// Blobs that entries name are what the entries say, before the turn begins: reading them takes time.

@@ -118,15 +118,23 @@ impl Queue {
     /// Runs a job, alone or with others; `lead` runs a batch, and calls [`Queue::hand_over`] or
     /// [`Queue::gather`] when the next batch may begin.
     pub(crate) fn submit(&self, job: Job, lead: impl Fn(&[Arc<Ticket>])) -> Result<Answer> {
-        let ticket = Arc::new(Ticket {
-            next: AtomicU8::new(WAITING),
-            waiter: std::thread::current(),
-            job: Mutex::new(job),
-        });
+        self.submit_all(vec![job], lead).pop().unwrap_or(Err(StoreError::Panicked))
+    }
+
+    /// The same for several jobs of one caller; each has its own answer.
+    pub(crate) fn submit_all(&self, jobs: Vec<Job>, lead: impl Fn(&[Arc<Ticket>])) -> Vec<Result<Answer>> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let patient = jobs.iter().all(|job| job.durability == Durability::Barrier);
+        let ticket = |job| {
+            let (next, waiter) = (AtomicU8::new(WAITING), std::thread::current());
+            Arc::new(Ticket { next, waiter, job: Mutex::new(job) })
+        };
+        let tickets: Vec<Arc<Ticket>> = jobs.into_iter().map(ticket).collect();
         let mut leads = {
-            let patient = ticket.job().durability == Durability::Barrier;
             let mut line = self.line();
-            line.tickets.push_back(Arc::clone(&ticket));
+            line.tickets.extend(tickets.iter().cloned());
             let enough = !patient || line.tickets.len() >= limits::GATHERED_MIN;
             let leads = line.led == Led::No || line.led == Led::Gathers && enough;
             if leads {
@@ -135,8 +143,7 @@ impl Queue {
             leads
         };
         // Whoever leads before its turn in the line may find its own job not in the batch.
-        while std::mem::take(&mut leads) || waits_to_lead(&ticket) {
-            ticket.next.store(WAITING, Ordering::Release);
+        while std::mem::take(&mut leads) || waits_to_lead(&tickets) {
             let batch: Vec<Arc<Ticket>> = {
                 let mut line = self.line();
                 let most = line.tickets.len().min(limits::BATCH_COMMANDS_MAX);
@@ -144,8 +151,8 @@ impl Queue {
             };
             lead(&batch);
         }
-        let answer = ticket.job().answer.take();
-        answer.unwrap_or(Err(StoreError::Panicked))
+        let answer = |ticket: &Arc<Ticket>| ticket.job().answer.take().unwrap_or(Err(StoreError::Panicked));
+        tickets.iter().map(answer).collect()
     }
 
     /// Lets those who want a barrier gather; somebody who does not is made the next leader.
@@ -174,13 +181,19 @@ impl Queue {
     }
 }
 
-/// Waits for the answer, or for the lead: whether it is the lead.
-fn waits_to_lead(ticket: &Ticket) -> bool {
+/// Waits for every answer, or for the lead: whether it is the lead, which is taken with that.
+fn waits_to_lead(tickets: &[Arc<Ticket>]) -> bool {
+    let leads = |ticket: &Arc<Ticket>| {
+        let taken = ticket.next.compare_exchange(LEADS, WAITING, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok()
+    };
     loop {
-        match ticket.next.load(Ordering::Acquire) {
-            DONE => return false,
-            LEADS => return true,
-            _ => std::thread::park(),
+        if tickets.iter().any(leads) {
+            return true;
         }
+        if tickets.iter().all(|ticket| ticket.next.load(Ordering::Acquire) == DONE) {
+            return false;
+        }
+        std::thread::park();
     }
 }

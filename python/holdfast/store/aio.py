@@ -1,0 +1,142 @@
+"""The store for asyncio. Commands of all tasks go to one thread, which makes as many at once as there are:
+they share turns and syncs, and each batch of answers comes back with one ``call_soon_threadsafe``.
+The event loop never waits for the disk or for another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import defaultdict
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from holdfast.store import asks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast import _core
+    from holdfast.store.asks import Asked
+    from holdfast.store.door import Store
+
+    Told = list[tuple[asyncio.Future[Any], object]]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Leader:
+    """The thread that makes the calls of asyncio tasks; it starts with the first of them."""
+
+    def __init__(self, core: _core.Store) -> None:
+        self.pid = os.getpid()
+        self._core = core
+        self._changed = threading.Condition()
+        self._asked: list[tuple[_core.Call, asyncio.Future[Any]]] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, call: _core.Call, future: asyncio.Future[Any]) -> None:
+        """Makes a call soon; the future hears the answer on its own loop."""
+        with self._changed:
+            self._asked.append((call, future))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._lead, name="holdfast-asyncio", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Returns when every call that was asked for was made."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and self.pid == os.getpid():
+            thread.join()
+
+    def _next(self) -> list[tuple[_core.Call, asyncio.Future[Any]]]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._asked or self._closed)
+            asked, self._asked = self._asked, []
+            return asked
+
+    def _lead(self) -> None:
+        while asked := self._next():
+            try:
+                answers: list[object] = self._core.run_all([call for call, _ in asked])
+            except Exception as error:
+                answers = [error] * len(asked)
+            told: defaultdict[asyncio.AbstractEventLoop, Told] = defaultdict(list)
+            for (_, future), answer in zip(asked, answers, strict=True):
+                told[future.get_loop()].append((future, answer))
+            for loop, answered in told.items():
+                if not loop.is_closed():  # else nobody is left to hear that it was done
+                    loop.call_soon_threadsafe(_deliver, answered)
+
+
+def _deliver(told: Told) -> None:
+    for future, answer in told:
+        if future.done():
+            continue  # whoever asked was cancelled; what it asked for was done
+        if isinstance(answer, BaseException):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+def later(
+    ask: Callable[Concatenate[_core.Store, P], Asked[T]],
+) -> Callable[Concatenate[AsyncStore, P], Awaitable[T]]:
+    """A method that awaits the answer."""
+
+    @wraps(ask)
+    async def method(self: AsyncStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._ask(ask(self._store._core, *args, **kwargs))
+
+    return method
+
+
+class AsyncStore:
+    """The commands of a :class:`Store`, to be awaited: ``await store.aio.append(...)``.
+
+    They mean what they mean there. A task that is cancelled while it awaits one no longer hears the answer;
+    the command is not taken back.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._leader: Leader | None = None
+
+    create_run = later(asks.create_run)
+    append = later(asks.append)
+    append_many = later(asks.append_many)
+    claim = later(asks.claim)
+    heartbeat = later(asks.heartbeat)
+    patch = later(asks.patch)
+    wait = later(asks.wait)
+    release = later(asks.release)
+    finish = later(asks.finish)
+    fail = later(asks.fail)
+    retry = later(asks.retry)
+    signal = later(asks.signal)
+    cancel = later(asks.cancel)
+
+    async def _ask(self, asked: Asked[T]) -> T:
+        if asked.call is None:
+            return asked.answer(None)
+        core = self._store._core
+        _ = core.id  # says that the store is closed, if it is
+        if self._leader is None or self._leader.pid != os.getpid():
+            self._leader = Leader(
+                core
+            )  # a forked child's own: it will be told that the handle is not its own
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._leader.submit(asked.call, future)
+        return asked.answer(await future)
+
+    def close(self) -> None:
+        """Waits for what was asked for; called by the store."""
+        if self._leader is not None:
+            self._leader.close()

@@ -1,0 +1,207 @@
+"""The store for asyncio: many tasks, one thread, shared syncs, and a loop that is never held up."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator
+    from pathlib import Path
+
+NOTE = "note.logged"
+
+
+@pytest.fixture(params=["memory", "folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hf.Store]:
+    with hf.open("memory:" if request.param == "memory" else tmp_path / "s") as opened:
+        yield opened
+
+
+async def code(work: Awaitable[Any]) -> str:
+    """What a refused command raises."""
+    try:
+        return f"accepted: {await work!r}"
+    except hf.HoldfastError as error:
+        return error.code
+
+
+def test_a_run_from_its_creation_to_its_end(store: hf.Store) -> None:
+    async def story() -> None:
+        aio = store.aio
+        run = await aio.create_run(agent="import", input={"n": 1}, state={"n": 0})
+        assert await aio.append(run, NOTE, {"text": "one"}) == 3
+        assert await aio.append_many(run, [(NOTE, {"text": "two"}), (NOTE, {"text": "three"})]) == range(4, 6)
+        assert await aio.append_many(run, []) == range(0)
+        claim = await aio.claim(worker="w1")
+        assert claim is not None
+        assert (claim.run, claim.input, await aio.claim(worker="w2")) == (run, {"n": 1}, None)
+        await aio.heartbeat(claim, lease=30)
+        assert await aio.patch(claim, {"n": 1}, expected_version=0) == 1
+        assert await code(aio.patch(claim, {"n": 2}, expected_version=0)) == "state_conflict"
+        await aio.wait(claim, [{"on": "signal", "subject": "go"}])
+        await aio.signal(run, "go", 1)
+        claim = await aio.claim(worker="w1")
+        assert claim is not None
+        await aio.release(claim)
+        claim = await aio.claim(worker="w1")
+        assert claim is not None
+        await aio.finish(claim, result=2)
+        failing = await aio.create_run(agent="import", attempts=1)
+        claim = await aio.claim(worker="w1")
+        assert claim is not None
+        await aio.fail(claim, "no", retryable=False)
+        await aio.retry(failing, by="dana")
+        await aio.cancel(failing, by="dana")
+        assert [store.state(each)["status"] for each in (run, failing)] == ["completed", "cancelled"]
+
+    asyncio.run(story())
+    assert store.verify().ok
+
+
+def test_tasks_share_turns_and_syncs(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "s") as store:
+        runs = [store.create_run(agent="a") for _ in range(8)]
+
+        async def story() -> list[int]:
+            appends = [
+                store.aio.append(run, NOTE, {"text": f"{n}"}, barrier=True) for n in range(40) for run in runs
+            ]
+            return list(await asyncio.gather(*appends))
+
+        before = store.stats()
+        seqs = asyncio.run(story())
+        after = store.stats()
+        assert sorted(seqs) == sorted(list(range(3, 43)) * 8)
+        for run in runs:
+            notes = [record.value["text"] for record in store.read(run) if record.kind == NOTE]
+            assert notes == [f"{n}" for n in range(40)], "in the order in which they were asked for"
+        assert after["commands"] - before["commands"] == 320
+        assert after["syncs"] - before["syncs"] <= after["commits"] - before["commits"] < 32
+
+
+def test_one_refused_command_does_not_touch_the_others_of_its_batch(store: hf.Store) -> None:
+    run = store.create_run(agent="a")
+    longer = {**store.put_blob(b"x"), "bytes": 7}  # refused before the turn
+
+    async def story() -> list[str]:
+        works = [
+            store.aio.append(run, NOTE, {"text": "first"}),
+            store.aio.append(run, "run.finished", {"status": "completed"}),
+            store.aio.append(run, NOTE, {"text": "second"}, barrier=True),
+            store.aio.append(run, NOTE, {"wrong": 1}),
+            store.aio.append(run, "x.test.n", {"data": {}}, blobs={"content": longer}),
+            store.aio.append(run, NOTE, {"text": "third"}),
+        ]
+        return [await work for work in [asyncio.ensure_future(code(work)) for work in works]]
+
+    assert asyncio.run(story()) == [
+        "accepted: 3", "kind_reserved", "accepted: 4", "unknown_field", "bad_value", "accepted: 5",
+    ]  # fmt: skip
+    assert [record.value["text"] for record in store.read(run) if record.kind == NOTE] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+
+
+def test_the_loop_goes_on_while_another_process_has_the_turn(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "s") as store, (tmp_path / "s" / "holdfast.lock").open("rb") as turn:
+        run = store.create_run(agent="a")
+        fcntl.flock(turn, fcntl.LOCK_EX)
+
+        async def story() -> tuple[bool, int]:
+            append = asyncio.ensure_future(store.aio.append(run, NOTE, {"text": "waits"}))
+            for _ in range(1000):
+                await asyncio.sleep(0)  # a turn of the loop, not a pause
+            waited = not append.done()
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            return waited, await append
+
+        assert asyncio.run(story()) == (True, 3)
+
+
+def test_a_cancelled_task_takes_nothing_back(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "s") as store, (tmp_path / "s" / "holdfast.lock").open("rb") as turn:
+        run = store.create_run(agent="a")
+        fcntl.flock(turn, fcntl.LOCK_EX)
+
+        async def story() -> list[int]:
+            asked = [asyncio.ensure_future(store.aio.append(run, NOTE, {"text": f"{n}"})) for n in range(9)]
+            await asyncio.sleep(0)
+            for each in asked[::2]:
+                each.cancel()
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            return [await each for each in asked[1::2]]
+
+        assert asyncio.run(story()) == [4, 6, 8, 10]
+        notes = [record.value["text"] for record in store.read(run) if record.kind == NOTE]
+        assert notes == [f"{n}" for n in range(9)]
+
+
+def test_closing_makes_what_was_asked_for_even_if_the_loop_is_gone(tmp_path: Path) -> None:
+    store = hf.open(tmp_path / "s")
+    run = store.create_run(agent="a")
+
+    async def story() -> None:
+        asked = [asyncio.ensure_future(store.aio.append(run, NOTE, {"text": f"{n}"})) for n in range(9)]
+        await asyncio.sleep(0)
+        for each in asked:
+            each.cancel()
+
+    with (tmp_path / "s" / "holdfast.lock").open("rb") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        asyncio.run(story())
+        closer = threading.Thread(target=store.close)
+        closer.start()
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        closer.join()
+    assert "holdfast-asyncio" not in {thread.name for thread in threading.enumerate()}
+
+    async def late() -> list[str]:
+        return [
+            await code(store.aio.append(run, NOTE, {"text": "late"})),
+            await code(store.aio.create_run(agent="a")),
+        ]
+
+    assert asyncio.run(late()) == ["store_closed", "store_closed"]
+    with hf.open(tmp_path / "s") as again:
+        notes = [record.value["text"] for record in again.read(run) if record.kind == NOTE]
+    assert notes == [f"{n}" for n in range(9)]
+
+
+def test_several_loops_are_served_at_once(store: hf.Store) -> None:
+    run = store.create_run(agent="a")
+    seqs: list[int] = []
+
+    def loop() -> None:
+        async def story() -> list[int]:
+            return list(
+                await asyncio.gather(*(store.aio.append(run, NOTE, {"text": "x"}) for _ in range(50)))
+            )
+
+        seqs.extend(asyncio.run(story()))
+
+    threads = [threading.Thread(target=loop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seqs) == list(range(3, 203))
+
+
+def test_a_forked_child_is_told(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "s") as store:
+        run = store.create_run(agent="a")
+        asyncio.run(code(store.aio.append(run, NOTE, {"text": "the leader runs"})))
+        child = os.fork()
+        if child == 0:
+            told = asyncio.run(code(store.aio.append(run, NOTE, {"text": "child"})))
+            os._exit(0 if told == "store_forked" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert store.append(run, NOTE, {"text": "parent"}) == 4
