@@ -94,7 +94,9 @@ CREATE TABLE steps (
     PRIMARY KEY (run, id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX steps_ready ON steps (queue, rank, deadline, run) WHERE ready = 1;
+-- A claim looks up each group of steps that a worker may have, and takes the first of them.
+CREATE INDEX steps_ready ON steps (queue, agent, package, rank, coalesce(deadline, 9223372036854775807), run)
+WHERE ready = 1;
 CREATE INDEX steps_due ON steps (due) WHERE due IS NOT NULL;
 CREATE INDEX steps_leased ON steps (lease_until) WHERE owner IS NOT NULL;
 CREATE INDEX steps_busy ON steps (concurrency_key) WHERE status = 'running' AND concurrency_key IS NOT NULL;

@@ -47,12 +47,22 @@ mod linux {
             libc::F_GETLK => libc::F_OFD_GETLK,
             other => other,
         };
-        if translated == command || mutant(Mutant::AnyWal) {
+        if translated == command || !are_known(descriptor) || mutant(Mutant::AnyWal) {
             return unsafe { libc::fcntl(descriptor, command, argument) };
         }
         // SQLite leaves it as it happens to be; the system wants to see that no process is meant.
         unsafe { (*argument.cast::<libc::flock>()).l_pid = 0 };
         unsafe { libc::fcntl(descriptor, translated, argument) }
+    }
+
+    /// Whether the system has such locks; some that imitate Linux do not. There it is as on other systems.
+    fn are_known(descriptor: c_int) -> bool {
+        static KNOWN: OnceLock<bool> = OnceLock::new();
+        *KNOWN.get_or_init(|| {
+            let mut asked: libc::flock = unsafe { std::mem::zeroed() };
+            let answered = unsafe { libc::fcntl(descriptor, libc::F_OFD_GETLK, &raw mut asked) };
+            answered == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
+        })
     }
 
     unsafe extern "C" fn mmap(

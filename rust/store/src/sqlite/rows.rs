@@ -7,7 +7,7 @@ use holdfast_core::content::{Commit, Openings};
 use holdfast_core::ids::{EnvelopeId, RunId, StepId, StreamId};
 use holdfast_core::records::{Key, Name, RecordHash};
 use holdfast_core::run::{Envelope, Lease};
-use rusqlite::{Connection, Params, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Params, params, params_from_iter};
 
 use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, signed, typed, wait_of};
 use super::{SqlDone, failed};
@@ -66,16 +66,87 @@ impl<'c> SqlRows<'c> {
     }
 }
 
-fn text_of<T: serde::Serialize>(value: &T) -> Result<String> {
-    String::from_utf8(to_bytes(value)?).map_err(|_| StoreError::Panicked)
+/// Steps that a worker may have or not have together.
+struct Group {
+    queue: String,
+    agent: String,
+    package: String,
 }
 
-/// `column IN (?, ?, ..)`, or true when anything will do.
-fn one_of(column: &str, count: usize) -> String {
-    if count == 0 {
-        return "1".to_owned();
+impl Group {
+    fn is_wanted(&self, filter: &Filter) -> bool {
+        let any = |names: &[Name], name: &str| names.is_empty() || names.iter().any(|n| n.as_str() == name);
+        any(&filter.queues, &self.queue)
+            && any(&filter.agents, &self.agent)
+            && (filter.packages.is_empty() || filter.packages.contains(&self.package))
     }
-    format!("{column} IN ({})", vec!["?"; count].join(", "))
+}
+
+/// Where a step stands among all that are ready: by rank, deadline and age.
+type Place = (i64, i64, i64);
+
+impl SqlRows<'_> {
+    /// The next group that has a step that is ready: a few looks into the index, however many steps it has.
+    fn ready_group(&self, after: Option<&Group>) -> Result<Option<Group>> {
+        // Not one comparison of all three: SQLite would walk over every step of the group before.
+        let next = ["queue = ?1 AND agent = ?2 AND package > ?3", "queue = ?1 AND agent > ?2", "queue > ?1"];
+        let Some(Group { queue, agent, package }) = after else {
+            return self.first_group("1", &[]);
+        };
+        let values = [queue.as_str(), agent.as_str(), package.as_str()];
+        for (at, condition) in next.into_iter().enumerate() {
+            let found = self.first_group(condition, &values[..values.len() - at])?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    fn first_group(&self, condition: &str, values: &[&str]) -> Result<Option<Group>> {
+        let sql = format!(
+            "SELECT queue, agent, package FROM steps INDEXED BY steps_ready WHERE ready = 1 AND {condition}
+             ORDER BY queue, agent, package LIMIT 1"
+        );
+        let mut statement = self.look.0.prepare_cached(&sql).map_err(|e| failed(&e))?;
+        let group = |row: &rusqlite::Row<'_>| {
+            Ok(Group { queue: row.get(0)?, agent: row.get(1)?, package: row.get(2)? })
+        };
+        statement.query_row(params_from_iter(values), group).optional().map_err(|e| failed(&e))
+    }
+
+    /// The first steps of a group whose concurrency key nobody holds.
+    fn ready_of(&self, group: &Group, most: usize, found: &mut Vec<(Place, Candidate)>) -> Result<()> {
+        let sql = "SELECT rank, coalesce(deadline, 9223372036854775807), run, streams.id, steps.id,
+                       concurrency_key
+                   FROM steps INDEXED BY steps_ready JOIN streams ON streams.key = steps.run
+                   WHERE ready = 1 AND queue = ?1 AND agent = ?2 AND package = ?3
+                   AND (concurrency_key IS NULL OR NOT EXISTS (SELECT 1 FROM steps AS busy
+                       WHERE busy.concurrency_key = steps.concurrency_key AND busy.status = 'running'
+                       AND busy.concurrency_key IS NOT NULL))
+                   ORDER BY rank, coalesce(deadline, 9223372036854775807), run LIMIT ?4";
+        let mut statement = self.look.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let mut rows = statement
+            .query(params![group.queue, group.agent, group.package, most])
+            .map_err(|e| failed(&e))?;
+        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
+            let number = |at: usize| row.get::<_, i64>(at).map_err(|e| failed(&e));
+            let text = |at: usize| row.get::<_, String>(at).map_err(|e| failed(&e));
+            let key: Option<String> = row.get(5).map_err(|e| failed(&e))?;
+            let candidate = Candidate {
+                run: parsed(&text(3)?)?,
+                step: parsed(&text(4)?)?,
+                concurrency_key: key.and_then(Key::new),
+            };
+            found.push(((number(0)?, number(1)?, number(2)?), candidate));
+        }
+        Ok(())
+    }
+}
+
+fn text_of<T: serde::Serialize>(value: &T) -> Result<String> {
+    String::from_utf8(to_bytes(value)?).map_err(|_| StoreError::Panicked)
 }
 
 impl Rows for SqlRows<'_> {
@@ -386,33 +457,17 @@ impl Rows for SqlRows<'_> {
     }
 
     fn candidates(&mut self, filter: &Filter, most: usize) -> Result<Vec<Candidate>> {
-        let sql = format!(
-            "SELECT streams.id, steps.id, concurrency_key FROM steps INDEXED BY steps_ready
-             JOIN streams ON streams.key = steps.run
-             WHERE ready = 1 AND {} AND {} AND {}
-             AND (concurrency_key IS NULL OR NOT EXISTS (SELECT 1 FROM steps AS busy
-                 WHERE busy.concurrency_key = steps.concurrency_key AND busy.status = 'running'
-                 AND busy.concurrency_key IS NOT NULL))
-             ORDER BY rank, deadline IS NULL, deadline, steps.run LIMIT {most}",
-            one_of("queue", filter.queues.len()),
-            one_of("agent", filter.agents.len()),
-            one_of("package", filter.packages.len()),
-        );
-        let mut statement = self.look.0.prepare_cached(&sql).map_err(|e| failed(&e))?;
-        let names = filter.queues.iter().chain(&filter.agents).map(Name::as_str);
-        let values = names.chain(filter.packages.iter().map(String::as_str));
-        let mut rows = statement.query(params_from_iter(values)).map_err(|e| failed(&e))?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(|e| failed(&e))? {
-            let text = |at: usize| row.get::<_, String>(at).map_err(|e| failed(&e));
-            let key: Option<String> = row.get(2).map_err(|e| failed(&e))?;
-            found.push(Candidate {
-                run: parsed(&text(0)?)?,
-                step: parsed(&text(1)?)?,
-                concurrency_key: key.and_then(Key::new),
-            });
+        let mut after = None;
+        while let Some(group) = self.ready_group(after.as_ref())? {
+            if group.is_wanted(filter) {
+                self.ready_of(&group, most, &mut found)?;
+            }
+            after = Some(group);
         }
-        Ok(found)
+        found.sort_by_key(|(place, _)| *place);
+        found.truncate(most);
+        Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
     }
 
     fn envelopes(&mut self, to: Option<RunId>, most: usize) -> Result<Vec<Envelope>> {
