@@ -397,3 +397,26 @@ def test_a_backup_removes_an_interrupted_one_and_nothing_else(tmp_path: Path) ->
         (hidden / "letters.txt").rename(hidden / "holdfast.db")
         store.backup(tmp_path / "copy")
     assert (hidden.exists(), (tmp_path / "copy" / "holdfast.db").exists()) == (False, True)
+
+
+def test_verify_finds_nothing_wrong_in_a_store_that_is_being_written_to(store: hf.Store) -> None:
+    runs = [store.create_run(agent="a") for _ in range(20)]
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            for run in runs:
+                store.append(run, "note.logged", {"text": "more"})
+            gone = store.create_run(agent="gone", input="secret " * 20_000)
+            store.cancel(gone, by="dana")
+            store.forget(gone, by="dana")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(20):
+            report = store.verify()
+            assert report.ok, report.problems
+    finally:
+        over.set()
+        writer.join()

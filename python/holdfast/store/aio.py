@@ -8,18 +8,21 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections import defaultdict
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from holdfast.errors import StoreError
 from holdfast.store import asks
+from holdfast.store.reading import FIXES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast import _core
     from holdfast.store.asks import Asked
-    from holdfast.store.door import Store
 
     Told = list[tuple[asyncio.Future[Any], object]]
 
@@ -41,6 +44,8 @@ class Leader:
     def submit(self, call: _core.Call, future: asyncio.Future[Any]) -> None:
         """Makes a call soon; the future hears the answer on its own loop."""
         with self._changed:
+            if self._closed:
+                raise StoreError("the store is closed", code="store_closed", fix=FIXES["store_closed"])
             self._asked.append((call, future))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._lead, name="holdfast-asyncio", daemon=True)
@@ -49,11 +54,13 @@ class Leader:
 
     def close(self) -> None:
         """Returns when every call that was asked for was made."""
+        if self.pid != os.getpid():
+            return  # a forked child: the lock may be held by a thread that is not there
         with self._changed:
             self._closed = True
             self._changed.notify()
             thread = self._thread
-        if thread is not None and self.pid == os.getpid():
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _next(self) -> list[tuple[_core.Call, asyncio.Future[Any]]]:
@@ -66,13 +73,13 @@ class Leader:
         while asked := self._next():
             try:
                 answers: list[object] = self._core.run_all([call for call, _ in asked])
-            except Exception as error:
+            except BaseException as error:
                 answers = [error] * len(asked)
             told: defaultdict[asyncio.AbstractEventLoop, Told] = defaultdict(list)
             for (_, future), answer in zip(asked, answers, strict=True):
                 told[future.get_loop()].append((future, answer))
             for loop, answered in told.items():
-                if not loop.is_closed():  # else nobody is left to hear that it was done
+                with suppress(RuntimeError):  # the loop is closed: nobody is left to hear that it was done
                     loop.call_soon_threadsafe(_deliver, answered)
 
 
@@ -93,7 +100,7 @@ def later(
 
     @wraps(ask)
     async def method(self: AsyncStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._ask(ask(self._store._core, *args, **kwargs))
+        return await self._ask(ask(self._core, *args, **kwargs))
 
     return method
 
@@ -105,8 +112,8 @@ class AsyncStore:
     the command is not taken back.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, core: _core.Store) -> None:
+        self._core = core
         self._leader: Leader | None = None
 
     create_run = later(asks.create_run)
@@ -126,17 +133,18 @@ class AsyncStore:
     async def _ask(self, asked: Asked[T]) -> T:
         if asked.call is None:
             return asked.answer(None)
-        core = self._store._core
-        _ = core.id  # says that the store is closed, if it is
         if self._leader is None or self._leader.pid != os.getpid():
-            self._leader = Leader(
-                core
-            )  # a forked child's own: it will be told that the handle is not its own
+            _ = self._core.id  # says that the store is closed, if it is
+            # A forked child has its own, and is told that the handle is not its own.
+            self._leader = Leader(self._core)
+            # The thread keeps the core open: without a call to close, it ends with this, or with the program.
+            weakref.finalize(self, self._leader.close)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._leader.submit(asked.call, future)
         return asked.answer(await future)
 
-    def close(self) -> None:
-        """Waits for what was asked for; called by the store."""
+    def close(self, closed: Any) -> None:  # noqa: ANN401 (stands for the core)
+        """Waits for what was asked for, and takes nothing more; called by the store."""
         if self._leader is not None:
             self._leader.close()
+        self._core, self._leader = closed, None

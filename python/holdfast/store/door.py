@@ -70,7 +70,7 @@ class Store:
         self._core = core
         self._id, self._epoch = core.id, core.epoch
         self.url = url
-        self.aio = AsyncStore(self)
+        self.aio = AsyncStore(core)
         forks.opened(self, core.folder)
 
     @property
@@ -238,7 +238,7 @@ class Store:
     def close(self) -> None:
         """Closes the store; later calls raise ``store_closed``."""
         forks.closed(self)
-        self.aio.close()
+        self.aio.close(CLOSED)
         core, self._core = self._core, CLOSED
         if core is not CLOSED:
             core.close()

@@ -11,14 +11,16 @@ from __future__ import annotations
 import os
 import resource
 import weakref
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from holdfast.store.door import Store
 
+LOCKED = ("holdfast.db", "holdfast.db-shm", "holdfast.lock", "holdfast.turn")
 _open: weakref.WeakKeyDictionary[Store, Path] = weakref.WeakKeyDictionary()
 
 
@@ -34,13 +36,14 @@ def closed(store: Store) -> None:
 
 
 def _files(folder: Path) -> Iterable[tuple[int, int]]:
-    """The files that can be locked, by device and number."""
-    for place in (folder, folder / "processes"):
-        try:
-            found = [entry.stat(follow_symlinks=False) for entry in os.scandir(place)]
-        except OSError:
-            continue  # removed under the parent: nobody will open it any more
-        yield from ((entry.st_dev, entry.st_ino) for entry in found)
+    """The files that can be locked, by device and number. Some come and go while this looks."""
+    names = [folder / name for name in LOCKED]
+    with suppress(OSError):
+        names += [Path(entry) for entry in os.scandir(folder / "processes")]
+    for name in names:
+        with suppress(OSError):
+            found = name.stat(follow_symlinks=False)
+            yield found.st_dev, found.st_ino
 
 
 def _descriptors() -> Iterable[int]:

@@ -59,6 +59,8 @@ pub const SQL_ROWS_MAX: usize = 100_000;
 pub const AUDIT_THREADS_MAX: usize = 8;
 /// The fewest records that are worth a thread in an audit.
 pub const AUDIT_RECORDS_MIN: usize = 128;
+/// How often a stream is audited anew because others wrote to it meanwhile.
+pub const AUDIT_TRIES: usize = 10;
 /// Problems that a report lists; the count goes on.
 pub const PROBLEMS_MAX: usize = 100;
 /// Due waits, envelopes and expired leases that one claim sees to.

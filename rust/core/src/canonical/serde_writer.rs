@@ -179,15 +179,122 @@ elements! {
     SerializeTupleStruct serialize_field;
 }
 
+/// Takes the key of a map: a text, or nothing that JSON can have there.
+struct PushKey<'w>(&'w mut Writer);
+
+fn not_a_key<T>() -> Result<T, Refused> {
+    Err(Refused(Refusal::KeyNotString("map key".to_owned())))
+}
+
+macro_rules! no_keys {
+    ($($method:ident: $type:ty;)*) => {
+        $(fn $method(self, _: $type) -> Done {
+            not_a_key()
+        })*
+    };
+}
+
+impl ser::Serializer for PushKey<'_> {
+    type Ok = ();
+    type Error = Refused;
+    type SerializeSeq = Impossible<(), Refused>;
+    type SerializeTuple = Impossible<(), Refused>;
+    type SerializeTupleStruct = Impossible<(), Refused>;
+    type SerializeTupleVariant = Impossible<(), Refused>;
+    type SerializeMap = Impossible<(), Refused>;
+    type SerializeStruct = Impossible<(), Refused>;
+    type SerializeStructVariant = Impossible<(), Refused>;
+
+    fn serialize_str(self, v: &str) -> Done {
+        Ok(self.0.key(v)?)
+    }
+    fn serialize_char(self, v: char) -> Done {
+        Ok(self.0.key(v.encode_utf8(&mut [0; 4]))?)
+    }
+    fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Done {
+        Ok(self.0.key(variant)?)
+    }
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Done {
+        value.serialize(self)
+    }
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Done {
+        value.serialize(self)
+    }
+
+    no_keys! {
+        serialize_bool: bool;
+        serialize_i8: i8;
+        serialize_i16: i16;
+        serialize_i32: i32;
+        serialize_i64: i64;
+        serialize_u8: u8;
+        serialize_u16: u16;
+        serialize_u32: u32;
+        serialize_u64: u64;
+        serialize_f32: f32;
+        serialize_f64: f64;
+        serialize_bytes: &[u8];
+        serialize_unit_struct: &'static str;
+    }
+    fn serialize_none(self) -> Done {
+        not_a_key()
+    }
+    fn serialize_unit(self) -> Done {
+        not_a_key()
+    }
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: &T,
+    ) -> Done {
+        not_a_key()
+    }
+    fn serialize_seq(self, _: Option<usize>) -> Result<Self::SerializeSeq, Refused> {
+        not_a_key()
+    }
+    fn serialize_tuple(self, _: usize) -> Result<Self::SerializeTuple, Refused> {
+        not_a_key()
+    }
+    fn serialize_tuple_struct(
+        self,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self::SerializeTupleStruct, Refused> {
+        not_a_key()
+    }
+    fn serialize_tuple_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self::SerializeTupleVariant, Refused> {
+        not_a_key()
+    }
+    fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap, Refused> {
+        not_a_key()
+    }
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeStruct, Refused> {
+        not_a_key()
+    }
+    fn serialize_struct_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self::SerializeStructVariant, Refused> {
+        not_a_key()
+    }
+}
+
 impl ser::SerializeMap for Compound<'_> {
     type Ok = ();
     type Error = Refused;
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Done {
-        let key = to_bytes(key).map_err(|e| Refused(e.refusal))?;
-        let serde_json::Value::String(key) = super::from_text(&key).map_err(|e| Refused(e.refusal))? else {
-            return Err(Refused(Refusal::KeyNotString("map key".to_owned())));
-        };
-        Ok(self.0.key(&key)?)
+        key.serialize(PushKey(self.0))
     }
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
         value.serialize(Push(self.0))

@@ -1,7 +1,5 @@
 //! The envelope of a record, its canonical bytes and its hash.
 
-use std::borrow::Cow;
-
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -90,19 +88,20 @@ pub fn genesis(store: StoreId, stream: StreamId) -> RecordHash {
     Digest::<domains::Stream>::of_bytes(&[store.as_bytes(), b"\n", stream.as_bytes()]).into_prev()
 }
 
-/// The envelope as it is read; the body is read by its kind afterwards.
+/// The envelope as it is read; the body is read by its kind afterwards. From a tree kind and body are
+/// owned, from a text in one pass they are borrowed.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Shape {
+#[serde(deny_unknown_fields, bound(deserialize = "K: Deserialize<'de>, B: Deserialize<'de>"))]
+struct Shape<K, B> {
     at: u64,
     attempt: Option<u32>,
-    body: Value,
+    body: B,
     by: Actor,
     call: Option<CallId>,
     cause: Option<u64>,
     dispatch: Option<u32>,
     fence: Option<Fence>,
-    kind: String,
+    kind: K,
     lane: Option<Name>,
     prev: RecordHash,
     privacy: Privacy,
@@ -113,28 +112,27 @@ struct Shape {
     v: u32,
 }
 
-/// The envelope in one pass; what its fields may be is the same as of [`Shape`].
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Plain<'a> {
-    at: u64,
-    attempt: Option<u32>,
-    #[serde(borrow)]
-    body: &'a RawValue,
-    by: Actor,
-    call: Option<CallId>,
-    cause: Option<u64>,
-    dispatch: Option<u32>,
-    fence: Option<Fence>,
-    kind: Cow<'a, str>,
-    lane: Option<Name>,
-    prev: RecordHash,
-    privacy: Privacy,
-    seq: u64,
-    step: Option<StepId>,
-    stream: StreamId,
-    turn: Option<u32>,
-    v: u32,
+impl<K, B> Shape<K, B> {
+    fn with(self, body: Body) -> Record {
+        Record {
+            at: self.at,
+            attempt: self.attempt,
+            body,
+            by: self.by,
+            call: self.call,
+            cause: self.cause,
+            dispatch: self.dispatch,
+            fence: self.fence,
+            lane: self.lane,
+            prev: self.prev,
+            privacy: self.privacy,
+            seq: self.seq,
+            step: self.step,
+            stream: self.stream,
+            turn: self.turn,
+            v: self.v,
+        }
+    }
 }
 
 impl Record {
@@ -164,29 +162,12 @@ impl Record {
     /// long way finds out.
     #[allow(clippy::disallowed_methods, reason = "the bytes are compared with what the one encoder makes")]
     fn parse_plain(text: &[u8], writer: &mut Writer) -> Option<Self> {
-        let shape: Plain<'_> = serde_json::from_slice(text).ok()?;
-        let body = Body::read_plain(&shape.kind, shape.body)?;
+        let shape: Shape<&str, &RawValue> = serde_json::from_slice(text).ok()?;
+        let body = Body::read_plain(shape.kind, shape.body)?;
         if shape.v != VERSION || shape.seq == 0 || !body.fits(shape.stream) {
             return None;
         }
-        let record = Self {
-            at: shape.at,
-            attempt: shape.attempt,
-            body,
-            by: shape.by,
-            call: shape.call,
-            cause: shape.cause,
-            dispatch: shape.dispatch,
-            fence: shape.fence,
-            lane: shape.lane,
-            prev: shape.prev,
-            privacy: shape.privacy,
-            seq: shape.seq,
-            step: shape.step,
-            stream: shape.stream,
-            turn: shape.turn,
-            v: shape.v,
-        };
+        let record = shape.with(body);
         writer.reset(None);
         write_serde(writer, &record).ok()?;
         (writer.bytes() == text).then_some(record)
@@ -197,7 +178,7 @@ impl Record {
         if value.get("v").and_then(Value::as_u64).is_some_and(|v| v > u64::from(VERSION)) {
             return Self::read_newer(value);
         }
-        let shape: Shape = read(value)?;
+        let shape: Shape<String, Value> = read(value)?;
         if Token::new(shape.kind.as_str()).is_none() {
             return Err(ReadError::new(Fault::UnknownKind, "$.kind", "not the token of a kind"));
         }
@@ -213,24 +194,7 @@ impl Record {
                 "counts from 1",
             ));
         }
-        Ok(Self {
-            at: shape.at,
-            attempt: shape.attempt,
-            body,
-            by: shape.by,
-            call: shape.call,
-            cause: shape.cause,
-            dispatch: shape.dispatch,
-            fence: shape.fence,
-            lane: shape.lane,
-            prev: shape.prev,
-            privacy: shape.privacy,
-            seq: shape.seq,
-            step: shape.step,
-            stream: shape.stream,
-            turn: shape.turn,
-            v: shape.v,
-        })
+        Ok(shape.with(body))
     }
 
     /// Reads what the chain needs of a record of a newer version; the rest is kept as it is.

@@ -1,11 +1,9 @@
 //! Whether rows are what a fold says: each expected row is asked for by every one of its cells, and there
 //! are no others. A damaged cell need not be readable for that, it is just not found.
 
-use holdfast_core::records::Key;
-use rusqlite::{Connection, Params, params};
+use rusqlite::{Connection, Params, params, params_from_iter};
 
-use super::failed;
-use super::look::signed;
+use super::{cells, failed};
 use crate::error::Result;
 use crate::rows::{ApprovalRow, GrantRow, KeyRow, Projection, RunRow, StepRow, StreamRow};
 
@@ -25,23 +23,7 @@ impl Asked<'_> {
              AND parent IS ?6 AND fork_of IS ?7 AND mode IS ?8 AND status IS ?9 AND reason IS ?10
              AND state_version IS ?11 AND priority IS ?12 AND deadline IS ?13 AND labels IS ?14
              AND created_at IS ?15",
-            params![
-                row.stream,
-                row.id.to_string(),
-                row.agent,
-                row.role,
-                row.session,
-                row.parent,
-                row.fork_of,
-                row.mode,
-                row.status,
-                row.reason,
-                signed(row.state_version),
-                row.priority,
-                row.deadline.map(signed),
-                row.labels,
-                signed(row.created_at),
-            ],
+            params_from_iter(cells::of_run(row)),
         )?;
         Ok(found == 1)
     }
@@ -53,23 +35,7 @@ impl Asked<'_> {
              AND (ready IS ?8 AND due IS ?9 OR ?9 IS NOT NULL AND ready IS 1 AND due IS NULL)
              AND rank IS ?10 AND deadline IS ?11 AND concurrency_key IS ?12 AND attempt IS ?13
              AND fence_epoch IS ?14 AND fence_n IS ?15",
-            params![
-                row.run,
-                row.id.to_string(),
-                row.name,
-                row.queue,
-                row.agent,
-                row.package,
-                row.status,
-                row.ready,
-                row.due.map(signed),
-                row.rank,
-                row.deadline.map(signed),
-                row.concurrency_key,
-                row.attempt,
-                row.fence.map(|fence| fence.0),
-                row.fence.map(|fence| fence.1),
-            ],
+            params_from_iter(cells::of_step(row)),
         )?;
         Ok(found == 1)
     }
@@ -79,15 +45,7 @@ impl Asked<'_> {
             let found = self.count(
                 "waits WHERE run = ?1 AND step = ?2 AND n = ?3 AND what IS ?4 AND subject IS ?5 AND call IS ?6
                  AND until IS ?7",
-                params![
-                    row.run,
-                    row.id.to_string(),
-                    i64::try_from(n).unwrap_or(0),
-                    wait.on.as_str(),
-                    wait.subject.as_ref().map(Key::as_str),
-                    wait.call.map(|call| call.to_string()),
-                    wait.until.map(signed),
-                ],
+                params_from_iter(cells::of_wait(row, n, wait)),
             )?;
             if found != 1 {
                 return Ok(false);
@@ -100,16 +58,7 @@ impl Asked<'_> {
         let found = self.count(
             "approvals WHERE id = ?1 AND run IS ?2 AND call IS ?3 AND status IS ?4 AND quorum IS ?5
              AND votes IS ?6 AND digest IS ?7 AND expires_at IS ?8",
-            params![
-                row.id,
-                row.run,
-                row.call,
-                row.status,
-                row.quorum,
-                i64::try_from(row.votes).unwrap_or(0),
-                row.digest,
-                signed(row.expires_at),
-            ],
+            params_from_iter(cells::of_approval(row)),
         )?;
         Ok(found == 1)
     }
@@ -118,15 +67,7 @@ impl Asked<'_> {
         let found = self.count(
             "grants WHERE id = ?1 AND stream IS ?2 AND tool IS ?3 AND uses IS ?4 AND spent IS ?5
              AND revoked IS ?6 AND expires_at IS ?7",
-            params![
-                row.id,
-                row.stream,
-                row.tool,
-                row.uses,
-                i64::try_from(row.spent).unwrap_or(0),
-                row.revoked,
-                signed(row.expires_at),
-            ],
+            params_from_iter(cells::of_grant(row)),
         )?;
         Ok(found == 1)
     }
@@ -134,7 +75,7 @@ impl Asked<'_> {
     fn key(&self, row: &KeyRow) -> Result<bool> {
         let found = self.count(
             "keys WHERE scope = ?1 AND key = ?2 AND run IS ?3 AND call IS ?4 AND settled IS ?5",
-            params![row.scope, row.key, row.run, row.call, row.settled],
+            params_from_iter(cells::of_key(row)),
         )?;
         Ok(found == 1)
     }

@@ -9,7 +9,9 @@
 //!
 //! A forked child refers to the descriptions too, by its copies of the descriptors and of the mapped index
 //! of the log, so it would keep its parent's locks after the parent was killed. The descriptors it closes
-//! (`forks.py`); the index it does not get, which is the second system call that is replaced.
+//! (`forks.py`); the index it does not get, for which `mmap` is replaced. A child that opens the store itself
+//! must not find what SQLite remembers of the files that its parent had open: SQLite tells files by their
+//! numbers, and with `stat` and `fstat` replaced they have other numbers in the child.
 //!
 //! Safety argument, for the whole file:
 //! - `sqlite3_vfs_find` initializes SQLite and returns a static object, or null.
@@ -17,15 +19,16 @@
 //!   pointer. On the systems named below a function with fixed arguments finds them in the same registers.
 //! - For the three commands that are translated the argument is SQLite's own `struct flock`, alive and
 //!   writable during the call; anything else goes to the system as it came.
-//! - What is advised about is what `mmap` has just returned. A child that read it would die of it; it has a
-//!   handle that refuses every call, and that is not closed in it.
+//! - What is advised about is what `mmap` has just returned. A child that read it would die of it: the
+//!   parent's handle refuses every call there and is not closed, and a handle of its own maps its own.
+//! - What `stat` and `fstat` are given is SQLite's own `struct stat`, alive and writable during the call.
 #![allow(unsafe_code)]
 
 use crate::error::Result;
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod linux {
-    use std::ffi::{c_int, c_void};
+    use std::ffi::{c_char, c_int, c_void};
     use std::mem::transmute;
     use std::ptr;
     use std::sync::OnceLock;
@@ -37,6 +40,8 @@ mod linux {
     use crate::error::{Result, StoreError};
 
     type Fcntl = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
+    type Stat = unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int;
+    type Fstat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
     type Mmap =
         unsafe extern "C" fn(*mut c_void, libc::size_t, c_int, c_int, c_int, libc::off_t) -> *mut c_void;
 
@@ -55,9 +60,15 @@ mod linux {
         unsafe { libc::fcntl(descriptor, translated, argument) }
     }
 
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+
+    /// Whether locks belong to files, as far as that was found out.
+    pub(super) fn are_of_files() -> bool {
+        KNOWN.get().is_some_and(|known| *known)
+    }
+
     /// Whether the system has such locks; some that imitate Linux do not. There it is as on other systems.
     fn are_known(descriptor: c_int) -> bool {
-        static KNOWN: OnceLock<bool> = OnceLock::new();
         *KNOWN.get_or_init(|| {
             let mut asked: libc::flock = unsafe { std::mem::zeroed() };
             let answered = unsafe { libc::fcntl(descriptor, libc::F_OFD_GETLK, &raw mut asked) };
@@ -81,6 +92,26 @@ mod linux {
         mapped
     }
 
+    /// The process that replaced the calls; in its forked children files are numbered anew.
+    static HOME: OnceLock<u32> = OnceLock::new();
+
+    /// Gives a file another number in a forked child, the same one each time.
+    unsafe fn numbered(done: c_int, found: *mut libc::stat) -> c_int {
+        let process = std::process::id();
+        if done == 0 && HOME.get().is_some_and(|home| *home != process) {
+            unsafe { (*found).st_ino ^= u64::from(process) << 32 };
+        }
+        done
+    }
+
+    unsafe extern "C" fn stat(path: *const c_char, found: *mut libc::stat) -> c_int {
+        unsafe { numbered(libc::stat(path, found), found) }
+    }
+
+    unsafe extern "C" fn fstat(descriptor: c_int, found: *mut libc::stat) -> c_int {
+        unsafe { numbered(libc::fstat(descriptor, found), found) }
+    }
+
     pub(super) fn replace() -> Result<()> {
         static DONE: OnceLock<bool> = OnceLock::new();
         let done = DONE.get_or_init(|| {
@@ -90,7 +121,10 @@ mod linux {
             };
             let fcntl = unsafe { transmute::<Fcntl, unsafe extern "C" fn()>(fcntl) };
             let mmap = unsafe { transmute::<Mmap, unsafe extern "C" fn()>(mmap) };
-            let calls = [(c"fcntl", fcntl), (c"mmap", mmap)];
+            let stat = unsafe { transmute::<Stat, unsafe extern "C" fn()>(stat) };
+            let fstat = unsafe { transmute::<Fstat, unsafe extern "C" fn()>(fstat) };
+            let calls = [(c"fcntl", fcntl), (c"mmap", mmap), (c"stat", stat), (c"fstat", fstat)];
+            HOME.get_or_init(std::process::id);
             calls.iter().all(|(name, ours)| unsafe { set(vfs, name.as_ptr(), Some(*ours)) == ffi::SQLITE_OK })
         });
         if *done { Ok(()) } else { Err(StoreError::Failed("SQLite's locks cannot be replaced".to_owned())) }
@@ -103,4 +137,12 @@ pub(super) fn belong_to_files() -> Result<()> {
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     linux::replace()?;
     Ok(())
+}
+
+/// Whether they do. If not, closing any descriptor of a file drops every lock that this process has on it.
+pub(super) fn are_of_files() -> bool {
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return linux::are_of_files();
+    #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    return false;
 }

@@ -6,6 +6,7 @@
 
 pub mod backup;
 mod care;
+mod cells;
 mod differs;
 pub(crate) mod folder;
 mod locks;

@@ -10,7 +10,7 @@ use holdfast_core::run::{Envelope, Lease};
 use rusqlite::{Connection, OptionalExtension, Params, params, params_from_iter};
 
 use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, signed, typed, wait_of};
-use super::{SqlDone, failed};
+use super::{SqlDone, cells, failed};
 use crate::error::{Result, StoreError};
 use crate::rows::{
     ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, KeyRow, LeaseRow, Look, Projection, Rows,
@@ -51,15 +51,7 @@ impl<'c> SqlRows<'c> {
         for (n, wait) in row.waits.iter().enumerate() {
             self.one(
                 "INSERT INTO waits (run, step, n, what, subject, call, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![
-                    row.run,
-                    id,
-                    i64::try_from(n).unwrap_or(0),
-                    wait.on.as_str(),
-                    wait.subject.as_ref().map(Key::as_str),
-                    wait.call.map(|call| call.to_string()),
-                    wait.until.map(signed),
-                ],
+                params_from_iter(cells::of_wait(row, n, wait)),
             )?;
         }
         Ok(())
@@ -207,23 +199,7 @@ impl Rows for SqlRows<'_> {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
              ON CONFLICT (stream) DO UPDATE SET status = ?9, reason = ?10, state_version = ?11,
                  labels = ?14",
-            params![
-                row.stream,
-                row.id.to_string(),
-                row.agent,
-                row.role,
-                row.session,
-                row.parent,
-                row.fork_of,
-                row.mode,
-                row.status,
-                row.reason,
-                signed(row.state_version),
-                row.priority,
-                row.deadline.map(signed),
-                row.labels,
-                signed(row.created_at),
-            ],
+            params_from_iter(cells::of_run(row)),
         )
     }
 
@@ -238,24 +214,7 @@ impl Rows for SqlRows<'_> {
                  attempt = ?13, fence_epoch = ?14, fence_n = ?15,
                  owner = iif(?16, owner, NULL), process = iif(?16, process, NULL),
                  lease_boot = iif(?16, lease_boot, NULL), lease_until = iif(?16, lease_until, NULL)",
-            params![
-                row.run,
-                row.id.to_string(),
-                row.name,
-                row.queue,
-                row.agent,
-                row.package,
-                row.status,
-                row.ready,
-                row.due.map(signed),
-                row.rank,
-                row.deadline.map(signed),
-                row.concurrency_key,
-                row.attempt,
-                row.fence.map(|fence| fence.0),
-                row.fence.map(|fence| fence.1),
-                running,
-            ],
+            params_from_iter(cells::of_step(row).into_iter().chain([running.into()])),
         )?;
         self.put_waits(row)
     }
@@ -265,16 +224,7 @@ impl Rows for SqlRows<'_> {
             "INSERT INTO approvals (id, run, call, status, quorum, votes, digest, expires_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (id) DO UPDATE SET status = ?4, votes = ?6, digest = ?7, expires_at = ?8",
-            params![
-                row.id,
-                row.run,
-                row.call,
-                row.status,
-                row.quorum,
-                i64::try_from(row.votes).unwrap_or(0),
-                row.digest,
-                signed(row.expires_at),
-            ],
+            params_from_iter(cells::of_approval(row)),
         )
     }
 
@@ -283,15 +233,7 @@ impl Rows for SqlRows<'_> {
             "INSERT INTO grants (id, stream, tool, uses, spent, revoked, expires_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT (id) DO UPDATE SET spent = max(spent, ?5), revoked = ?6",
-            params![
-                row.id,
-                row.stream,
-                row.tool,
-                row.uses,
-                i64::try_from(row.spent).unwrap_or(0),
-                row.revoked,
-                signed(row.expires_at),
-            ],
+            params_from_iter(cells::of_grant(row)),
         )
     }
 
@@ -299,7 +241,7 @@ impl Rows for SqlRows<'_> {
         self.one(
             "INSERT INTO keys (scope, key, run, call, settled) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (scope, key) DO UPDATE SET run = ?3, call = ?4, settled = ?5",
-            params![row.scope, row.key, row.run, row.call, row.settled],
+            params_from_iter(cells::of_key(row)),
         )
     }
 

@@ -17,6 +17,7 @@ use holdfast_core::mutants::{Mutant, mutant};
 
 use crate::error::{Result, StoreError};
 use crate::sqlite::folder::{DATABASE, SHM, WAL};
+use crate::sqlite::locks;
 
 /// The log and the database as this handle opened them.
 #[derive(Debug)]
@@ -25,7 +26,15 @@ pub(crate) struct Files {
     wal_path: PathBuf,
     wal: File,
     wal_id: (u64, u64),
-    index: File,
+    index: Option<File>,
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if !locks::are_of_files() {
+            std::mem::forget(self.index.take()); // SQLite has locks on it, for this and for other handles
+        }
+    }
 }
 
 /// Where the index of the log says how many frames the log has: a number of four bytes, as the machine
@@ -41,7 +50,13 @@ impl Files {
         let found = wal.metadata().map_err(|e| told(&e))?;
         let wal_id = (found.dev(), found.ino());
         let index = File::open(folder.join(SHM)).map_err(|e| told(&e))?;
-        Ok(Self { database: (path, database.dev(), database.ino()), wal_path, wal, wal_id, index })
+        Ok(Self {
+            database: (path, database.dev(), database.ino()),
+            wal_path,
+            wal,
+            wal_id,
+            index: Some(index),
+        })
     }
 
     /// Whether the files at their paths are still the ones that this handle writes to. Another copy of
@@ -64,9 +79,9 @@ impl Files {
     /// The frames that are in the log, whoever wrote them; none if that cannot be told.
     pub(crate) fn logged(&self) -> u64 {
         let mut frames = [0; 4];
-        match self.index.read_exact_at(&mut frames, FRAMES_AT) {
-            Ok(()) => u64::from(u32::from_ne_bytes(frames)),
-            Err(_) => 0,
+        match self.index.as_ref().map(|index| index.read_exact_at(&mut frames, FRAMES_AT)) {
+            Some(Ok(())) => u64::from(u32::from_ne_bytes(frames)),
+            _ => 0,
         }
     }
 
