@@ -357,11 +357,14 @@ def orphaner(line: Line, folder: str, run: str) -> None:
     store.create_run(agent="job")
     claim = store.claim(worker="doomed", lease=3600, agents=["job"])
     assert claim is not None
+    lives, born = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(born, b"!")  # from here on it may outlive its parent: a fork has returned
         while line.hear() != ["end"]:
             pass
         os._exit(0)
+    os.read(lives, 1)
     line.say("claim", claim.run, child)
     while True:
         store.append_many(run, [(NOTE, {"text": "x"})] * 100)

@@ -163,6 +163,8 @@ struct Walk {
     last_pos: i64,
     /// The record that is looked at.
     current: u64,
+    /// Whether frames follow where its row says that it ends.
+    beyond: bool,
     /// The head that was kept elsewhere and has not been met yet.
     awaited: Option<RecordHash>,
 }
@@ -236,6 +238,7 @@ impl Audit<'_> {
             snapshot: None,
             last_pos: 0,
             current: 1,
+            beyond: false,
             awaited: scope.heads.get(&row.id).copied(),
         };
         self.store.look(&mut |look| {
@@ -251,6 +254,10 @@ impl Audit<'_> {
         if head.seq != row.last_seq || head.hash != row.head || head.at != row.at {
             let what = format!("its row says that it ends at {} with another head", row.last_seq);
             self.problem(Code::HeadMismatch, Some(row.id), Some(head.seq + 1), None, what);
+        }
+        if walk.beyond && find(self.store, row.id)?.as_ref() == Some(row) {
+            let what = format!("frames follow where its row says that it ends, at {}", row.last_seq);
+            self.problem(Code::HeadMismatch, Some(row.id), Some(row.last_seq + 1), None, what);
         }
         if walk.awaited.is_some() {
             let what = "it never had the head that was kept elsewhere";
@@ -270,7 +277,9 @@ impl Audit<'_> {
                 frames = look.frames(row.key, after)?;
                 Ok(())
             })?;
-            frames.retain(|frame| frame.first_seq <= row.last_seq); // others go on writing
+            let all = frames.len();
+            frames.retain(|frame| frame.first_seq <= row.last_seq);
+            walk.beyond |= frames.len() < all;
             if frames.is_empty() {
                 let (seq, what) = (after + 1, "the frame is missing");
                 self.problem(Code::RecordMissing, Some(row.id), Some(seq), None, what);
