@@ -6,38 +6,46 @@ from typing import Any, final
 from holdfast.values import Json
 
 __all__ = [
-    "__version__",
-    "error_codes",
-    "canonical_dumps",
-    "canonical_digest",
-    "canonical_text",
-    "canonical_loads",
-    "record_kinds",
-    "schemas",
-    "record_check",
-    "body_check",
-    "contract_check",
-    "hook_spec_check",
-    "hook_matrix",
-    "id_new",
-    "id_check",
-    "merge_patch",
-    "merge_diff",
-    "chain_verify",
-    "content_seal",
-    "content_check",
-    "call_digest",
-    "Journal",
-    "run_verify",
-    "request_check",
     "Call",
     "FakeClock",
-    "Store",
+    "Gated",
+    "Hooks",
+    "Journal",
+    "Passage",
     "Progress",
-    "store_verify",
+    "Store",
+    "Tool",
+    "__version__",
+    "activate_policy",
+    "active_policy",
+    "body_check",
+    "call_digest",
+    "canonical_digest",
+    "canonical_dumps",
+    "canonical_loads",
+    "canonical_text",
+    "chain_verify",
+    "content_check",
+    "content_seal",
+    "contract_check",
+    "error_codes",
+    "hook_matrix",
+    "hook_spec_check",
+    "id_check",
+    "id_new",
+    "merge_diff",
+    "merge_patch",
+    "permit_key",
+    "policy_digest",
+    "record_check",
+    "record_kinds",
+    "request_check",
+    "run_verify",
+    "schemas",
     "store_doctor",
-    "store_restore",
     "store_plan",
+    "store_restore",
+    "store_verify",
 ]
 
 __version__: str
@@ -125,6 +133,8 @@ class Store:
     def folder(self) -> Path | None: ...
     @property
     def wall_ms(self) -> int: ...
+    @property
+    def boot(self) -> tuple[str, int]: ...
     def run(self, call: Call, /) -> Any: ...  # noqa: ANN401 (each call has its own answer)
     def run_all(self, calls: list[Call], /) -> list[Any]: ...
     def fork(
@@ -144,6 +154,47 @@ class Store:
     def backup(self, target: str, /) -> dict[str, Any]: ...
     def barrier(self) -> None: ...
     def close(self) -> None: ...
+
+@final
+class Tool:
+    def __new__(cls, spec: object, /) -> Tool: ...
+    @property
+    def schema(self) -> str: ...
+
+@final
+class Hooks:
+    def __new__(cls, specs: object, /) -> Hooks: ...
+    def observers(self, point: object, /) -> list[str]: ...
+
+@final
+class Gated:
+    def gate(self) -> dict[str, Any]: ...
+    def served(self) -> dict[str, Any] | None: ...
+
+@final
+class Passage:
+    def __new__(
+        cls,
+        store: Store,
+        run: str,
+        by: object,
+        claim: object,
+        tool: Tool,
+        hooks: Hooks,
+        evaluators: list[str],
+        call: object,
+        /,
+    ) -> Passage: ...
+    def begin(self) -> tuple[str, Any]: ...
+    def told(self, gated: Gated, /) -> tuple[str, Any]: ...
+    def retry(self) -> tuple[str, Any]: ...
+    def late(self) -> Call | None: ...
+    def answer(self, answer: object, /) -> tuple[str, Any]: ...
+
+def activate_policy(store: Store, by: object, policy: object, /) -> str: ...
+def active_policy(store: Store, /) -> tuple[str, dict[str, Any]] | None: ...
+def policy_digest(policy: object, /) -> str: ...
+def permit_key(call: str, /) -> str: ...
 
 @final
 class Progress:

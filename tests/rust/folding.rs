@@ -104,7 +104,7 @@ fn a_write_is_dispatched_again_only_under_its_key_and_only_if_the_key_protects()
         };
         permit(&mut world, "hf_1", ttl, 1).unwrap();
         assert!(permit(&mut world, "hf_1", ttl, 2).is_err(), "it is still on its way");
-        world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None }).unwrap();
+        world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None, over: None }).unwrap();
         permit(&mut world, again_key, Some(1000), dispatch).is_ok()
     };
     assert!(send(Some(1000), "hf_1", 2));
@@ -122,6 +122,7 @@ fn what_is_said_about_an_effect_is_said_about_its_newest_dispatch() {
         output_error: None,
         result: None,
         status,
+        unruled: None,
         usage: None,
     };
     let twice = || {
@@ -139,7 +140,7 @@ fn what_is_said_about_an_effect_is_said_about_its_newest_dispatch() {
         draft.dispatch = Some(dispatch);
         world.journal.write(vec![draft], &world.now).is_ok()
     };
-    let doubted = || Body::from(EffectDoubted { cause: DoubtCause::Raised, failure: None });
+    let doubted = || Body::from(EffectDoubted { cause: DoubtCause::Raised, failure: None, over: None });
     let late = || {
         let status = EffectStatus::NoEffect;
         Body::from(EffectLate { external_id: None, failure: None, result: None, status })

@@ -204,7 +204,7 @@ fn what_replay_does_with_a_call_follows_from_how_it_was_left() {
     assert_eq!(left(EffectClass::Read, &settle(EffectStatus::TimedOut)), Then::Serve);
     let doubted = |world: &mut World, claim: Claim| {
         world.start_call(claim, 1);
-        world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None }).unwrap();
+        world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None, over: None }).unwrap();
     };
     assert_eq!(left(EffectClass::Write, &doubted), Then::Resolve);
     let denied = |world: &mut World, claim: Claim| {

@@ -150,7 +150,7 @@ fn a_doubt_holds_the_step_until_somebody_resolves_it() {
     assert_eq!(world.refused(worker("w1"), fail(claim, true)), "open_write");
     let release = Command::Release { claim, reason: ReleaseReason::Shutdown };
     assert_eq!(world.refused(worker("w1"), release), "open_write");
-    world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None }).unwrap();
+    world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None, over: None }).unwrap();
     assert_eq!(world.refused(worker("w1"), complete(claim)), "open_write");
     let mut doubt = wait_for(WaitOn::Doubt, None, None);
     doubt.call = Some(call_id(1));
@@ -323,7 +323,7 @@ fn a_write_in_doubt_is_not_abandoned_by_accepting_a_divergence() {
     let (mut world, claim) = World::claimed();
     world.open_call(claim, 1, &write_call("0", "refund", &json!({})), json!({}));
     world.start_call(claim, 1);
-    world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None }).unwrap();
+    world.say(claim, 1, EffectDoubted { cause: DoubtCause::Raised, failure: None, over: None }).unwrap();
     world.ask(worker("w1"), wait(claim, vec![wait_for(WaitOn::Divergence, None, None)])).unwrap();
     let accept = Command::DecideDivergence {
         step: step_id(1),

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import _core, demo
-from holdfast.cli import output, store
+from holdfast.cli import output, people, store
 
 app = typer.Typer(
     cls=output.Commands,
@@ -69,6 +69,7 @@ def _schema(
 
 
 store.add_to(app)
+people.add_to(app)
 
 
 def main() -> None:

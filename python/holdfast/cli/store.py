@@ -71,14 +71,15 @@ def _folder(url: str) -> str:
 
 
 @contextmanager
-def _writing(url: str, *, migrate: bool = False) -> Iterator[Store]:
+def writing(url: str, *, migrate: bool = False) -> Iterator[Store]:
     """A store that is there already, for writing."""
     migrations(_folder(url))  # says that there is none, where opening would make one
     with open_store(url, migrate=migrate) as store:
         yield store
 
 
-def _reading(url: str) -> Store:
+def reading(url: str) -> Store:
+    """A store, for reading only."""
     return open_store(url, read_only=True)
 
 
@@ -120,7 +121,7 @@ def _verify(
 ) -> None:
     """Audit the journal: chain, contents, blobs, rows and files. Exit code 3 if anything is wrong."""
     heads = _heads(head or [])
-    with _reading(store) as opened, output.watching("auditing") as watch:
+    with reading(store) as opened, output.watching("auditing") as watch:
         report = opened.verify(run, heads=heads, watch=watch)
     if as_json:
         output.print_json(_told(report))
@@ -172,7 +173,7 @@ def _doctor(
 
 def _stats(store: Url = DEFAULT, as_json: AsJson = False) -> None:
     """Print what the store is and how large: sizes, counts, processes."""
-    with _reading(store) as opened:
+    with reading(store) as opened:
         stats = opened.stats()
     if as_json:
         output.print_json(stats)
@@ -226,7 +227,7 @@ def _tail(
     as_json: AsJson = False,
 ) -> None:
     """Print the records of a run, one a line: time, seq, kind, by whom, and what."""
-    with _reading(store) as opened:
+    with reading(store) as opened:
         records = opened.tail(run, after=after) if follow else opened.read(run, after=after)
         for record in records:
             typer.echo(_line(record, as_json=as_json))
@@ -242,7 +243,7 @@ def _sql(
     bare = query.strip().removesuffix(";")
     # Cut where the rows are made: the store refuses answers without a bound. A newline ends a comment.
     bounded = f"SELECT * FROM (\n{bare}\n) LIMIT {limit + 1}" if READING.match(bare) else query  # noqa: S608
-    with _reading(store) as opened:
+    with reading(store) as opened:
         rows = opened.sql(bounded)
     if as_json:
         output.print_json(rows[:limit])
@@ -268,7 +269,7 @@ def _backup(
     as_json: AsJson = False,
 ) -> None:
     """Copy the store while others write. A copy is not a store: restore it."""
-    with _writing(store) as opened:
+    with writing(store) as opened:
         told = opened.backup(target)
     _show(told, as_json=as_json)
 
@@ -300,7 +301,7 @@ def _gc(
     as_json: AsJson = False,
 ) -> None:
     """Remove blobs that no record refers to."""
-    with _writing(store) as opened:
+    with writing(store) as opened:
         count, size = opened.gc(older_than=older_than * 3600, dry_run=dry_run)
     if as_json:
         output.print_json({"blobs": count, "bytes": size, "dry_run": dry_run})
@@ -320,7 +321,7 @@ def _forget(
     if not yes and not sys.stdin.isatty():
         output.complain("confirmation_needed: erasing is for good, and nobody can be asked here. Pass --yes.")
         raise typer.Exit(output.USAGE)
-    with _writing(store) as opened:
+    with writing(store) as opened:
         if not yes and not typer.confirm(f"Erase every content of {output.visible(run)} for good?", err=True):
             output.complain("nothing was erased")
             raise typer.Exit(output.ERROR)
@@ -338,7 +339,7 @@ def _migrate(
 ) -> None:
     """Bring the store's schema up to this version, also where older processes cannot live with it."""
     if not plan:
-        with _writing(store, migrate=True):
+        with writing(store, migrate=True):
             pass
     planned = migrations(_folder(store))
     if as_json:

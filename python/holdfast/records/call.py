@@ -122,6 +122,8 @@ class EffectSettled(Fact):
     """It succeeded, but what it returned is not what it declared or cannot be recorded."""
     result: Content | None = None
     status: EffectStatus
+    unruled: Flag | None = None
+    """Hooks have yet to rule about the result: it is not the agent's before they have."""
     usage: Amounts | None = None
 
 
@@ -130,6 +132,8 @@ class EffectDoubted(Fact):
 
     cause: DoubtCause
     failure: Failure | None = None
+    over: Flag | None = None
+    """Whoever had the permit can provably no longer act on it."""
 
 
 class EffectLate(Fact):

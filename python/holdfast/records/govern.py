@@ -39,6 +39,8 @@ SandboxEnd: TypeAlias = Literal["exited", "killed", "timed_out", "not_started"]
 class HookRuled(Fact):
     """`hook.ruled`: the response itself, accepted or why it was refused."""
 
+    denies: Flag | None = None
+    """It failed, and by its failure policy the call is denied."""
     elapsed_ms: U64
     hook: Name
     invocation: U32

@@ -131,8 +131,10 @@ class AsyncStore:
     cancel = later(asks.cancel)
 
     async def _ask(self, asked: Asked[T]) -> T:
-        if asked.call is None:
-            return asked.answer(None)
+        return asked.answer(None if asked.call is None else await self.run(asked.call))
+
+    async def run(self, call: _core.Call) -> Any:  # noqa: ANN401 (each call has its own answer)
+        """Makes a call of the core."""
         if self._leader is None or self._leader.pid != os.getpid():
             _ = self._core.id  # says that the store is closed, if it is
             # A forked child has its own, and is told that the handle is not its own.
@@ -140,8 +142,8 @@ class AsyncStore:
             # The thread keeps the core open: without a call to close, it ends with this, or with the program.
             weakref.finalize(self, self._leader.close)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._leader.submit(asked.call, future)
-        return asked.answer(await future)
+        self._leader.submit(call, future)
+        return await future
 
     def close(self, closed: Any) -> None:  # noqa: ANN401 (stands for the core)
         """Waits for what was asked for, and takes nothing more; called by the store."""

@@ -5,6 +5,7 @@ mod canonical;
 mod content;
 mod enter;
 mod error;
+mod gateway;
 mod journal;
 mod records;
 mod store;
@@ -27,5 +28,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     content::register(m)?;
     journal::register(m)?;
     store::register(m)?;
+    gateway::register(m)?;
     store_care::register(m)
 }

@@ -140,6 +140,13 @@ impl Store {
         self.sqlite.now().wall_ms
     }
 
+    /// The boot that the store's clock counts from, and how long ago it was.
+    #[getter]
+    fn boot(&self) -> (String, u64) {
+        let now = self.sqlite.now();
+        (now.boot_id, now.boot_ms)
+    }
+
     /// Where its files are; none in memory.
     #[getter]
     fn folder(&self) -> Option<PathBuf> {

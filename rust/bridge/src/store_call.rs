@@ -15,6 +15,7 @@ use pyo3::types::PyList;
 use serde_json::Value;
 
 use crate::error::refuse;
+use crate::gateway::Gated;
 use crate::records::untree;
 use crate::store::{durability, id, names, typed};
 
@@ -24,7 +25,7 @@ use crate::store::{durability, id, names, typed};
 pub(crate) struct Call(Mutex<Option<Asked>>);
 
 impl Call {
-    fn new(asked: Asked) -> Self {
+    pub(crate) fn new(asked: Asked) -> Self {
         Self(Mutex::new(Some(asked)))
     }
 
@@ -103,10 +104,14 @@ impl Call {
     }
 }
 
-/// An answer: a run's id; `(first seq, last seq, head, position)`; a claim or none.
+/// An answer: a run's id; `(first seq, last seq, head, position)`, or what the gateway's door said; a claim
+/// or none.
 pub(crate) fn tell(py: Python<'_>, told: Told) -> PyResult<Bound<'_, PyAny>> {
     match told {
         Told::Created(run) => Ok(run.to_string().into_pyobject(py)?.into_any()),
+        Told::Written(written) if written.gate.is_some() => {
+            Ok(Gated::of(written).into_pyobject(py)?.into_any())
+        }
         Told::Written(written) => {
             let wrote = (written.first_seq, written.last_seq, written.head.to_string(), written.pos);
             Ok(wrote.into_pyobject(py)?.into_any())

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Mac, domains};
 use crate::content::{Salt, Seed};
-use crate::ids::EnvelopeId;
+use crate::ids::{ApprovalId, EnvelopeId, GrantId};
 
 /// Thirty-two random bytes, written as hex, good for one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +62,21 @@ impl<'a> Source<'a> {
         u32::from_be_bytes([block[0], block[1], block[2], block[3]])
     }
 
-    pub(crate) fn envelope_id(&self) -> EnvelopeId {
+    fn ten(&self) -> [u8; 10] {
         let mut random = [0u8; 10];
         random.copy_from_slice(&self.draw()[..10]);
-        EnvelopeId::new(self.wall_ms, random)
+        random
+    }
+
+    pub(crate) fn envelope_id(&self) -> EnvelopeId {
+        EnvelopeId::new(self.wall_ms, self.ten())
+    }
+
+    pub(crate) fn approval_id(&self) -> ApprovalId {
+        ApprovalId::new(self.wall_ms, self.ten())
+    }
+
+    pub(crate) fn grant_id(&self) -> GrantId {
+        GrantId::new(self.wall_ms, self.ten())
     }
 }

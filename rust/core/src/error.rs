@@ -60,6 +60,9 @@ codes! {
     HookFailsOpen = "hook_fails_open", "Choose deny, interrupt_run or fail_run as its failure policy.";
     HookQueue = "hook_queue", "Give the queue a capacity above its terminal reserve, and a reserve above zero.";
 
+    PointNotLive = "point_not_live", "Register the hook at a point that docs/HOOKS.md lists as live.";
+    HookExists = "hook_exists", "Give each hook an id of its own.";
+
     // The chain.
     RecordUnreadable = "record_unreadable", "The record was altered or damaged: compare with a backup or a bundle.";
     RecordMoved = "record_moved", "A record of another stream stands here: compare with a backup or a bundle.";
@@ -113,6 +116,37 @@ codes! {
     NotAPerson = "not_a_person", "Let a person decide this.";
     NotAWorker = "not_a_worker", "Claim steps as a worker.";
     DeadlineNotDue = "deadline_not_due", "Wait for the deadline, or cancel the run.";
+    IdempotencyConflict = "idempotency_conflict", "Use another key, or the tool and the arguments that the key was first used with.";
+    KeyNeeded = "key_needed", "Give the call a key: in an attached step it is what a call is known by.";
+    CallBusy = "call_busy", "Wait for the call that is being made under this key.";
+    NotRunning = "not_running", "Report the outcome of a call that was sent off, once.";
+    OtherDispatch = "other_dispatch", "Report about the newest dispatch of the call.";
+    NotInDoubt = "not_in_doubt", "Resolve only calls that are in doubt; holdfast effects list shows them.";
+    PermitMayAct = "permit_may_act", "Wait until the permit can no longer act, or force it if you know better.";
+    NoSuchApproval = "no_such_approval", "Check the id against holdfast approvals list.";
+    ApprovalOver = "approval_over", "Nothing to do: the request was decided, or is no longer asked.";
+    ApprovalExpired = "approval_expired", "Let the run ask again; nobody decided in time.";
+    DecisionNotAllowed = "decision_not_allowed", "Decide in one of the ways that the request allows.";
+    NotAnApprover = "not_an_approver", "Let somebody decide who has the role in the active policy.";
+    SelfApproval = "self_approval", "Let a person outside of agents, tools and hooks decide.";
+    AlreadyVoted = "already_voted", "One person has one vote.";
+    NoSuchGrant = "no_such_grant", "Check the id against the run's grants.";
+    BadTool = "bad_tool", "Give the tool a timeout and attempts within their bounds.";
+    ToolExists = "tool_exists", "Give the tool another name.";
+    NoSuchTool = "no_such_tool", "Register the tool with this gateway, or pass the tool itself.";
+    EffectRequired = "effect_required", "Say what the tool does to the world: effect='pure', 'read' or 'write'.";
+    BadArguments = "bad_arguments", "Pass what the tool's signature declares.";
+    BadPolicy = "bad_policy", "Correct the line that the message names; docs/GATEWAY.md lists the words.";
+    Denied = "denied", "Look at the reasons: a hook, a rule or a person said no.";
+    BudgetRefused = "budget_refused", "Give the run a larger budget, or let it use less.";
+    EffectFailed = "effect_failed", "Look at the message: the tool says that it happened and failed.";
+    NoEffect = "no_effect", "Try again: it did not happen.";
+    PermitExpired = "permit_expired", "Try again: the body could not begin in time, so it did not happen.";
+    ToolTimeout = "tool_timeout", "Give the tool more time, or look at what it waits for.";
+    OutputInvalid = "output_invalid", "Correct what the tool returns or declares; it happened, and is not repeated.";
+    ResultUnrecordable = "result_unrecordable", "Return what JSON can say; it happened, and is not repeated.";
+    Compensated = "compensated", "Nothing to do: the effect was undone.";
+    ExecutorExhausted = "executor_exhausted", "Look at the bodies that do not end; restart the process.";
     KeyConflict = "key_conflict", "Use another key, or the agent and the input that the key was first used with.";
 
     // The store.

@@ -2,12 +2,15 @@
 //! this does without one; tests, demonstrations and `memory:` tools drive the core through it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::chain::{Auditor, ChainError, Flaw, Head, stamp};
 use crate::clock::Now;
-use crate::content::{Commit, Openings, erase};
+use crate::content::{Commit, Openings, erase, open};
 use crate::error::{Code, Coded};
+use crate::gateway::{Gate, recorded_arguments};
 use crate::ids::{RunId, StepId, StoreId, StreamId};
+use crate::policy::ActivePolicy;
 use crate::records::{Actor, ContentErased, Draft, Key, Name, ReadError, Record, RecordHash};
 use crate::run::{Command, Decided, Envelope, Lease, LeaseChange, Refused, Request, View, decide};
 use crate::state::{Illegal, RunState, State};
@@ -38,6 +41,8 @@ impl Coded for TransactError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
     pub envelopes: Vec<Envelope>,
+    /// What a call at the door was told.
+    pub gate: Option<Gate>,
     pub records: Vec<Record>,
 }
 
@@ -49,6 +54,8 @@ pub struct Journal {
     pub gone: BTreeSet<Name>,
     pub leases: BTreeMap<StepId, Lease>,
     pub openings: Openings,
+    /// The active policy.
+    pub policy: Option<Arc<ActivePolicy>>,
     pub settled_keys: BTreeSet<Key>,
     parent: Option<RunState>,
     records: Vec<Record>,
@@ -64,6 +71,7 @@ impl Journal {
             gone: BTreeSet::new(),
             leases: BTreeMap::new(),
             openings: Openings::new(),
+            policy: None,
             settled_keys: BTreeSet::new(),
             parent: None,
             records: Vec::new(),
@@ -103,6 +111,8 @@ impl Journal {
             gone: self.gone.clone(),
             busy_keys: self.busy_keys.clone(),
             settled_keys: self.settled_keys.clone(),
+            policy: self.policy.clone(),
+            effective: self.effective(&request.command),
             open_forks: false,
         };
         let decided = decide(&view, request, now)?;
@@ -114,7 +124,14 @@ impl Journal {
         self.commit(stream, &decided, now)
     }
 
-    /// Writes drafts that rooms made elsewhere: calls and effects, until the gateway decides them.
+    /// The arguments that a call at the door would be sent off with, if it was recorded.
+    fn effective(&self, command: &Command) -> Option<serde_json::Value> {
+        let (Command::Enter { call, .. }, Some(run)) = (command, self.run()) else { return None };
+        let placed = recorded_arguments(run, call)?;
+        open(&placed.content, &self.openings).ok().cloned()
+    }
+
+    /// Writes drafts that were made elsewhere: what tests plant.
     pub fn write(&mut self, drafts: Vec<Draft>, now: &Now) -> Result<Frame, TransactError> {
         let stream = self.head().map_or(StreamId::Store, |head| head.stream);
         self.commit(stream, &Decided { drafts, ..Decided::default() }, now)
@@ -148,7 +165,7 @@ impl Journal {
             }
             None => {}
         }
-        Ok(Frame { envelopes: decided.envelopes.clone(), records })
+        Ok(Frame { envelopes: decided.envelopes.clone(), gate: decided.gate.clone(), records })
     }
 
     /// Erases contents and says so in the journal.

@@ -2,6 +2,9 @@
 //! and bytes come out. The store commits them, the bridge carries them to Python.
 #![forbid(unsafe_code)]
 
+pub mod approval;
+pub mod budget;
+pub mod call;
 pub mod canonical;
 pub mod chain;
 pub mod clock;
@@ -10,12 +13,16 @@ pub mod contracts;
 pub mod entropy;
 pub mod error;
 pub mod frame;
+pub mod gateway;
+pub mod hooks;
 pub mod ids;
 pub mod journal;
+pub mod ledger;
 pub mod limits;
 pub mod matching;
 pub mod merge;
 pub mod mutants;
+pub mod policy;
 pub mod records;
 pub mod run;
 pub mod state;

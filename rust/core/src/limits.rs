@@ -90,6 +90,24 @@ pub const EVIDENCE_MAX: u64 = 10_000;
 /// The shortest and the longest lease, in milliseconds.
 pub const LEASE_MS_MIN: u64 = 100;
 pub const LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// How long after a permit was written its body may begin, in milliseconds.
+pub const START_WINDOW_MS: u64 = 10_000;
+/// How much longer than its timeout a body is given before anybody asks whether it happened.
+pub const PERMIT_GRACE_MS: u64 = 5_000;
+/// The shortest and the longest time that a tool's body may take, in milliseconds.
+pub const TOOL_TIMEOUT_MS_MIN: u64 = 1;
+pub const TOOL_TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// How long a request for approval stands unless a rule says otherwise, in milliseconds.
+pub const APPROVAL_MS: u64 = 24 * 60 * 60 * 1000;
+/// Requests for approval that one run may have open.
+pub const APPROVALS_MAX: usize = 1_000;
+/// How often one call is sent off.
+pub const DISPATCHES_MAX: u32 = 100;
+/// Hooks of one package, and rulings of hooks about one call.
+pub const HOOKS_MAX: usize = 256;
+/// Bodies that were abandoned at their deadline and still run, in one process.
+pub const ABANDONED_MAX: usize = 64;
+
 /// The fewest and the most attempts of one step.
 pub const ATTEMPTS_MIN: u32 = 1;
 pub const ATTEMPTS_MAX: u32 = 1000;

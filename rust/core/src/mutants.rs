@@ -83,6 +83,62 @@ mutants! {
     AnyOrder,
     /// Contents of an open run can be erased.
     EraseOpen,
+    /// Policy: an allowing rule wins over a stricter one.
+    AllowWins,
+    /// Policy: what fails does not deny.
+    ErrorsAllow,
+    /// Policy: risky writes that nobody ruled about are allowed.
+    RiskAllowed,
+    /// Policy: an evaluator can loosen.
+    EvaluatorLoosens,
+    /// Policy: an obligation that is not met is ignored.
+    ObligationIgnored,
+    /// Budgets: nothing is too much.
+    Overspend,
+    /// Effects: a key protects a tool that has changed.
+    AnyVersionRepeats,
+    /// Effects: a key protects for ever.
+    KeyNeverExpires,
+    /// Effects: a tool is asked whether it happened while the permit can still act.
+    ReconcileAtOnce,
+    /// Effects: a repeat that did nothing ends the doubt about what it repeats.
+    ForgetDoubt,
+    /// Effects: a person resolves a doubt while the permit can still act, without force.
+    ResolveAtOnce,
+    /// Effects: a worker reports about a call that it did not start.
+    AnyReporter,
+    /// Hooks: a failure opens the door.
+    HookFailsOpen,
+    /// Hooks: any response is taken at any point.
+    AnyResponse,
+    /// Hooks: a response needs no right.
+    AnyRight,
+    /// Hooks: a write is made once more because a hook wants it.
+    RetryWrite,
+    /// Approvals: a changed policy or tool does not matter.
+    StaleApproval,
+    /// Approvals: other arguments than those approved are passed.
+    AnyArguments,
+    /// Approvals: agents, tools and hooks approve.
+    ApproveFromInside,
+    /// Approvals: a request is decided a second time.
+    DecideTwice,
+    /// Approvals: requests and grants never expire.
+    ApprovalNeverExpires,
+    /// Approvals: anybody has the role.
+    AnyApprover,
+    /// Approvals: one person votes twice.
+    VoteTwice,
+    /// Approvals: one vote is enough.
+    NoQuorum,
+    /// Approvals: a revoked grant is spent.
+    RevokedGrant,
+    /// Calls: a key of another call is taken.
+    AnyKeyUse,
+    /// Calls: an attached step's call needs no key.
+    NoKeyNeeded,
+    /// The store: a permit leaves before its barrier.
+    EarlyPermit,
     /// The store: a barrier syncs nothing.
     NoSync,
     /// The store: nobody guards the log, or looks whether it is still the file at its path.

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its own part
 
 pub mod commands;
+pub mod gate;
 
 use std::collections::BTreeMap;
 
@@ -272,6 +273,7 @@ impl World {
             output_error: None,
             result: None,
             status,
+            unruled: None,
             usage: None,
         };
         let draft = Draft { dispatch: Some(dispatch), ..self.under(claim, call, body) };

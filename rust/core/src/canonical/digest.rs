@@ -54,6 +54,8 @@ pub mod domains {
         Schema = "holdfast/schema/v1";
         /// What an approver is shown and a grant is bound to.
         Approval = "holdfast/approval/v1";
+        /// A call's idempotency key: over the call's id.
+        Permit = "holdfast/permit/v1";
         /// A snapshot of folded state.
         Snapshot = "holdfast/snapshot/v1";
     }

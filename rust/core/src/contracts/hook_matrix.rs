@@ -2,6 +2,7 @@
 
 use super::hook::{HookClass, HookExecution, HookFailure, HookPoint, HookSpec};
 use crate::error::{Code, Coded};
+use crate::records::Name;
 
 impl HookPoint {
     /// The classes allowed here besides `observe`, which always is.
@@ -63,6 +64,12 @@ pub enum HookSpecError {
     FailsOpen,
     #[error("a queue needs room, and more than its terminal reserve")]
     NoRoom,
+    #[error("no hook is called at {0} yet")]
+    NotLive(HookPoint),
+    #[error("a package has at most hooks_max hooks")]
+    TooMany,
+    #[error("another hook is called {}", .0.as_str())]
+    Duplicate(Name),
 }
 
 impl Coded for HookSpecError {
@@ -73,6 +80,9 @@ impl Coded for HookSpecError {
             Self::ObserverActs => Code::HookObserverActs,
             Self::FailsOpen => Code::HookFailsOpen,
             Self::NoRoom => Code::HookQueue,
+            Self::NotLive(_) => Code::PointNotLive,
+            Self::TooMany => Code::LimitExceeded,
+            Self::Duplicate(_) => Code::HookExists,
         }
     }
 }

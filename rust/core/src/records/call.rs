@@ -170,6 +170,8 @@ facts! {
         pub output_error: Option<Failure>,
         pub result: Option<Content>,
         pub status: EffectStatus,
+        /// Hooks have yet to rule about the result: it is not the agent's before they have.
+        pub unruled: Option<bool>,
         pub usage: Option<Amounts>,
     }
 
@@ -177,6 +179,8 @@ facts! {
     pub struct EffectDoubted {
         pub cause: DoubtCause,
         pub failure: Option<Failure>,
+        /// Whoever had the permit can provably no longer act on it.
+        pub over: Option<bool>,
     }
 
     /// `effect.late`: what a worker that had lost its lease knew about an effect it had started.

@@ -46,6 +46,20 @@ impl Name {
     }
 }
 
+impl Key {
+    /// Stands where a key was wanted that cannot be spelled.
+    pub(crate) fn none() -> Self {
+        Self("none".to_owned())
+    }
+}
+
+impl Token {
+    /// Stands where a code was wanted that is none.
+    pub(crate) fn unknown() -> Self {
+        Self("unknown".to_owned())
+    }
+}
+
 impl Text {
     pub fn empty() -> Self {
         Self(String::new())

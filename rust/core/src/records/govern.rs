@@ -50,6 +50,8 @@ tokens! {
 facts! {
     /// `hook.ruled`: the response itself, accepted or why it was refused.
     pub struct HookRuled {
+        /// It failed, and by its failure policy the call is denied.
+        pub denies: Option<bool>,
         pub elapsed_ms: u64,
         pub hook: Name,
         pub invocation: u32,

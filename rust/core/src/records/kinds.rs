@@ -239,7 +239,7 @@ kinds! {
     GrantRevoked(govern::GrantRevoked) = "grant.revoked" RunOrSession Critical Govern ["reason"];
     BudgetReserved(govern::BudgetReserved) = "budget.reserved" Run Critical Govern [];
     BudgetSettled(govern::BudgetSettled) = "budget.settled" Run Critical Govern [];
-    BudgetRefused(govern::BudgetRefused) = "budget.refused" Run Critical Nothing [];
+    BudgetRefused(govern::BudgetRefused) = "budget.refused" Run Critical Govern [];
     BudgetEscrowed(govern::BudgetEscrowed) = "budget.escrowed" Run Critical Govern [];
     BudgetReturned(govern::BudgetReturned) = "budget.returned" Run Critical Govern [];
     SandboxStarted(govern::SandboxStarted) = "sandbox.started" Run Critical Nothing [];

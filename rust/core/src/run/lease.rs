@@ -41,7 +41,7 @@ impl Case<'_> {
         }
         let claimed = StepClaimed { lease_ms, state_version: run.state_version, worker: worker.clone() };
         drafts.push(self.step_draft(claimed, step, Some(lease.fence)));
-        Ok(Decided { drafts, lease: Some(LeaseChange::Set(id, lease)), envelopes: Vec::new() })
+        Ok(Decided { drafts, lease: Some(LeaseChange::Set(id, lease)), ..Decided::default() })
     }
 
     fn claimable(&self, run: &RunState, step: &Step) -> Result<(), Refused> {
@@ -128,7 +128,8 @@ impl Case<'_> {
         let expired = LeaseExpired { owner: owner.clone(), progressed: step.progressed };
         let mut decided = Decided::of(vec![self.step_draft(expired, step, None)]);
         decided.lease = Some(LeaseChange::Drop(id));
-        self.doubt_running_writes(step, DoubtCause::Crashed, &mut decided);
+        let gone = self.view.gone.contains(owner) || self.is_of_another_boot(id);
+        self.doubt_running_writes(step, DoubtCause::Crashed, gone, &mut decided);
         let exhausted = !step.progressed && step.failed_tries + 1 >= step.retry.max_attempts;
         if run.cancel_requested {
             self.finish_cancel(id, &mut decided)?;
@@ -144,6 +145,10 @@ impl Case<'_> {
             self.fail_for_good(step, failed, Vec::new(), None, &mut decided)?;
         }
         Ok(decided)
+    }
+
+    fn is_of_another_boot(&self, step: StepId) -> bool {
+        self.view.leases.get(&step).is_some_and(|lease| lease.boot_id != self.now.boot_id)
     }
 
     /// Whether nobody holds the step any more: its row is gone or run out, the machine was started

@@ -256,7 +256,7 @@ impl Case<'_> {
         let body =
             EnvelopeBody::Message { content: content.clone(), correlation: correlation.cloned(), reply_to };
         let envelope = Envelope { body, from: StreamId::Run(run.id), id, to };
-        Ok(Decided { drafts: vec![draft], lease: None, envelopes: vec![envelope] })
+        Ok(Decided { drafts: vec![draft], envelopes: vec![envelope], ..Decided::default() })
     }
 }
 

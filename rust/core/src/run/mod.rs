@@ -14,6 +14,7 @@ mod request;
 mod work;
 
 pub use refused::Refused;
+pub(crate) use request::seal_into;
 pub use request::{
     Claim, Command, Decided, Entry, Envelope, EnvelopeBody, Lease, LeaseChange, NewRun, NewStep, Payload,
     Request, View,
@@ -26,15 +27,16 @@ use crate::entropy::Source;
 use crate::ids::{CallId, StepId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
+use crate::policy::ActivePolicy;
 use crate::records::{Actor, Body, CallKind, Draft, Fence};
 use crate::state::{Call, RunState, Step};
 
 /// What every decision has at hand.
 pub(crate) struct Case<'a> {
-    view: &'a View<'a>,
-    by: &'a Actor,
-    now: &'a Now,
-    source: Source<'a>,
+    pub(crate) view: &'a View<'a>,
+    pub(crate) by: &'a Actor,
+    pub(crate) now: &'a Now,
+    pub(crate) source: Source<'a>,
     /// Entries that were drafted beforehand.
     drafted: Cell<Vec<Draft>>,
 }
@@ -93,6 +95,15 @@ impl<'a> Case<'a> {
             Command::Complete { claim, result, patch } => {
                 self.complete(claim, result.as_ref(), patch.as_ref())
             }
+            Command::Enter { .. }
+            | Command::Settle { .. }
+            | Command::Doubt { .. }
+            | Command::RuleResult { .. }
+            | Command::Late { .. }
+            | Command::Resolve { .. }
+            | Command::Compensated { .. }
+            | Command::Vote { .. }
+            | Command::Revoke { .. } => self.decide_call(command),
             Command::ConfirmCancel { claim } => self.confirm_cancel(claim),
             Command::Append { claim, entries } => self.append(claim.as_ref(), entries),
             Command::AddStep { call, claim, step } => self.add_step(*call, claim.as_ref(), step),
@@ -123,14 +134,42 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// The commands of the gateway.
+    fn decide_call(&self, command: &Command) -> Result<Decided, Refused> {
+        match command {
+            Command::Enter { claim, call } => self.enter(claim, call),
+            Command::Settle { claim, call, dispatch, report } => {
+                self.settle(claim, (*call, *dispatch), report)
+            }
+            Command::Doubt { claim, call, cause, dispatch, failure, message, over } => {
+                let told = (failure.as_ref(), message.as_ref());
+                self.doubt(claim, (*call, *dispatch), *cause, told, *over)
+            }
+            Command::RuleResult { attempts, claim, call, invocations } => {
+                self.rule_result(claim, *call, *attempts, invocations)
+            }
+            Command::Late { claim, call, dispatch, report } => self.late(claim, (*call, *dispatch), report),
+            Command::Resolve { claim, call, external_id, force, reason, resolution, result } => {
+                let told = (result.as_ref(), external_id.as_ref(), reason.as_ref());
+                self.resolve(claim.as_ref(), *call, *resolution, told, *force)
+            }
+            Command::Compensated { claim, by, call, reason } => {
+                self.compensated(claim, *call, *by, reason.as_ref())
+            }
+            Command::Vote { approval, reason, vote } => self.vote(*approval, *vote, reason.as_ref()),
+            Command::Revoke { grant, reason } => self.revoke(*grant, reason.as_ref()),
+            _ => Err(Refused::NoSuchCall), // not one of them
+        }
+    }
+
     /// The run, if it exists and this build may act on it.
-    fn run(&self) -> Result<&'a RunState, Refused> {
+    pub(crate) fn run(&self) -> Result<&'a RunState, Refused> {
         let run = self.view.state.ok_or(Refused::NoSuchRun)?;
         if run.newer && !mutant(Mutant::ActOnNewer) { Err(Refused::NewerFormat) } else { Ok(run) }
     }
 
     /// The run, if it has not ended.
-    fn open_run(&self) -> Result<&'a RunState, Refused> {
+    pub(crate) fn open_run(&self) -> Result<&'a RunState, Refused> {
         let run = self.run()?;
         if run.phase.is_ended() && !mutant(Mutant::ActAfterEnd) {
             Err(Refused::RunEnded(run.status()))
@@ -139,12 +178,17 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn step(&self, id: StepId) -> Result<&'a Step, Refused> {
+    /// The policy that calls are decided by.
+    pub(crate) fn policy(&self) -> &'a ActivePolicy {
+        self.view.policy.as_deref().unwrap_or_else(|| ActivePolicy::none())
+    }
+
+    pub(crate) fn step(&self, id: StepId) -> Result<&'a Step, Refused> {
         self.run()?.steps.get(&id).ok_or(Refused::NoSuchStep)
     }
 
     /// The step of a claim, if the claim's fence holds. A stale worker gets no further, whatever it asks.
-    fn held(&self, claim: &Claim) -> Result<&'a Step, Refused> {
+    pub(crate) fn held(&self, claim: &Claim) -> Result<&'a Step, Refused> {
         let step = self.step(claim.step)?;
         if step.live_fence() == Some(claim.fence) || mutant(Mutant::AnyFence) {
             Ok(step)
@@ -165,16 +209,22 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn draft(&self, body: impl Into<Body>) -> Draft {
+    pub(crate) fn draft(&self, body: impl Into<Body>) -> Draft {
         Draft::new(body, self.by.clone())
     }
 
     /// A draft that belongs to a step, under a fence when the step is held.
-    fn step_draft(&self, body: impl Into<Body>, step: &Step, fence: Option<Fence>) -> Draft {
+    pub(crate) fn step_draft(&self, body: impl Into<Body>, step: &Step, fence: Option<Fence>) -> Draft {
         Draft { step: Some(step.id), attempt: Some(step.attempt), fence, ..self.draft(body) }
     }
 
-    fn call_draft(&self, body: impl Into<Body>, step: &Step, call: CallId, fence: Option<Fence>) -> Draft {
+    pub(crate) fn call_draft(
+        &self,
+        body: impl Into<Body>,
+        step: &Step,
+        call: CallId,
+        fence: Option<Fence>,
+    ) -> Draft {
         Draft { call: Some(call), ..self.step_draft(body, step, fence) }
     }
 }

@@ -16,7 +16,7 @@ use crate::state::Step;
 use crate::transitions::RunPhase;
 
 impl Case<'_> {
-    fn person(&self) -> Result<(), Refused> {
+    pub(crate) fn person(&self) -> Result<(), Refused> {
         if self.by.r#type == ActorType::Human || mutant(Mutant::AnyoneIsAPerson) {
             Ok(())
         } else {
@@ -147,7 +147,7 @@ impl Case<'_> {
                 (StepStatus::Running, Some(owner), _) => {
                     let expired = LeaseExpired { owner: owner.clone(), progressed: true };
                     decided.drafts.push(self.step_draft(expired, step, None));
-                    self.doubt_running_writes(step, DoubtCause::Crashed, &mut decided);
+                    self.doubt_running_writes(step, DoubtCause::Crashed, false, &mut decided);
                 }
                 (StepStatus::Waiting, _, Some(wait)) if wait.on == WaitOn::Restored => continue,
                 (StepStatus::Waiting, _, Some(wait)) => {

@@ -2,7 +2,7 @@
 
 use crate::canonical::CanonicalError;
 use crate::error::{Code, Coded};
-use crate::records::{Fence, ReadError, RunStatus, StepStatus, WaitOn};
+use crate::records::{Fence, Name, ReadError, RunStatus, StepStatus, WaitOn};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -88,6 +88,38 @@ pub enum Refused {
     DeadlineNotDue,
     #[error("a run does not end at once for this reason")]
     BadEndReason,
+    #[error("the key was used for another call, or with other arguments")]
+    IdempotencyConflict,
+    #[error("a call of an attached step needs a key")]
+    KeyNeeded,
+    #[error("the call is being made")]
+    CallBusy,
+    #[error("the call is not running")]
+    NotRunning,
+    #[error("the call was dispatched {newest} times, and this is about dispatch {told}")]
+    OtherDispatch { told: u32, newest: u32 },
+    #[error("the call is not in doubt")]
+    NotInDoubt,
+    #[error("the permit may still act for {0} ms")]
+    PermitMayAct(u64),
+    #[error("there is no such request for approval")]
+    NoSuchApproval,
+    #[error("the request is {0}{by}", by = .1.as_ref().map(|by| format!(", by {}", by.as_str())).unwrap_or_default())]
+    ApprovalOver(&'static str, Option<Name>),
+    #[error("the request has expired")]
+    ApprovalExpired,
+    #[error("the request does not allow this decision")]
+    DecisionNotAllowed,
+    #[error("the active policy gives {} none of the roles that the request needs", .0.as_str())]
+    NotAnApprover(Name),
+    #[error("agents, tools, hooks and workers approve nothing")]
+    SelfApproval,
+    #[error("{} has voted", .0.as_str())]
+    AlreadyVoted(Name),
+    #[error("there is no such grant")]
+    NoSuchGrant,
+    #[error("a tool's timeout or its attempts are out of bounds")]
+    BadTool,
     #[error("{0}")]
     Value(#[from] CanonicalError),
     #[error("{0}")]
@@ -138,6 +170,22 @@ impl Coded for Refused {
             Self::NotAWorker => Code::NotAWorker,
             Self::DeadlineNotDue => Code::DeadlineNotDue,
             Self::BadEndReason => Code::BadEndReason,
+            Self::IdempotencyConflict => Code::IdempotencyConflict,
+            Self::KeyNeeded => Code::KeyNeeded,
+            Self::CallBusy => Code::CallBusy,
+            Self::NotRunning => Code::NotRunning,
+            Self::OtherDispatch { .. } => Code::OtherDispatch,
+            Self::NotInDoubt => Code::NotInDoubt,
+            Self::PermitMayAct(_) => Code::PermitMayAct,
+            Self::NoSuchApproval => Code::NoSuchApproval,
+            Self::ApprovalOver(..) => Code::ApprovalOver,
+            Self::ApprovalExpired => Code::ApprovalExpired,
+            Self::DecisionNotAllowed => Code::DecisionNotAllowed,
+            Self::NotAnApprover(_) => Code::NotAnApprover,
+            Self::SelfApproval => Code::SelfApproval,
+            Self::AlreadyVoted(_) => Code::AlreadyVoted,
+            Self::NoSuchGrant => Code::NoSuchGrant,
+            Self::BadTool => Code::BadTool,
             Self::Value(error) => error.code(),
             Self::Body(error) => error.code(),
         }

@@ -7,12 +7,16 @@ use serde_json::Value;
 
 use super::refused::Refused;
 use crate::content::{Commit, Content, Openings, Sealed, seal};
+use crate::contracts::approval::ApprovalDecisionKind;
 use crate::entropy::{Entropy, Source};
-use crate::ids::{CallId, EnvelopeId, RunId, SessionId, StepId, StreamId};
+use crate::gateway::{Entering, Gate, Report};
+use crate::hooks::Invocation;
+use crate::ids::{ApprovalId, CallId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
+use crate::policy::ActivePolicy;
 use crate::records::{
-    Actor, Amounts, Budget, DivergenceDecision, Draft, EndReason, EndStatus, Failure, Fence, ForkEffects,
-    Key, Labels, Name, OnParentEnd, Package, PackageDecision, Privacy, ReleaseReason, RetryPolicy, RunMode,
-    StepKind, Text, Wait, WaitOn,
+    Actor, Amounts, Budget, DivergenceDecision, DoubtCause, Draft, EndReason, EndStatus, Failure, Fence,
+    ForkEffects, Key, Labels, Name, OnParentEnd, Package, PackageDecision, Privacy, ReleaseReason,
+    Resolution, RetryPolicy, RunMode, StepKind, Text, Wait, WaitOn,
 };
 use crate::state::RunState;
 
@@ -91,6 +95,10 @@ pub struct View<'a> {
     pub busy_keys: BTreeSet<Key>,
     /// Store-wide keys whose holder has settled.
     pub settled_keys: BTreeSet<Key>,
+    /// The active policy; none if no policy was ever activated.
+    pub policy: Option<std::sync::Arc<ActivePolicy>>,
+    /// For `enter`: the value of the arguments that the recorded call would be sent off with.
+    pub effective: Option<Value>,
     /// For `erase`: whether a fork of the run is open and still needs what it inherited.
     pub open_forks: bool,
 }
@@ -231,6 +239,72 @@ pub enum Command {
     ConfirmCancel {
         claim: Claim,
     },
+    /// A call at the door of the gateway.
+    Enter {
+        claim: Claim,
+        call: Box<Entering>,
+    },
+    /// The body of a dispatch has ended, and how is known.
+    Settle {
+        claim: Claim,
+        call: CallId,
+        dispatch: u32,
+        report: Box<Report>,
+    },
+    /// The body of a write has ended or was given up, and nobody knows whether it happened.
+    Doubt {
+        claim: Claim,
+        call: CallId,
+        cause: DoubtCause,
+        dispatch: u32,
+        failure: Option<Failure>,
+        message: Option<Payload>,
+        /// The body has ended: it can no longer act.
+        over: bool,
+    },
+    /// What hooks say about a result.
+    RuleResult {
+        /// How often the tool may be tried, if a hook wants it once more.
+        attempts: u32,
+        claim: Claim,
+        call: CallId,
+        invocations: Vec<Invocation>,
+    },
+    /// What a worker that lost its lease knows about an effect that it had started.
+    Late {
+        claim: Claim,
+        call: CallId,
+        dispatch: u32,
+        report: Box<Report>,
+    },
+    /// The end of a doubt: by the tool's own word under a claim, by a person without one.
+    Resolve {
+        claim: Option<Claim>,
+        call: CallId,
+        external_id: Option<Key>,
+        /// Although the permit might still act.
+        force: bool,
+        reason: Option<Payload>,
+        resolution: Resolution,
+        result: Option<Payload>,
+    },
+    /// A write was undone by another call.
+    Compensated {
+        claim: Claim,
+        by: CallId,
+        call: CallId,
+        reason: Option<Payload>,
+    },
+    /// A person's vote about a request for approval.
+    Vote {
+        approval: ApprovalId,
+        reason: Option<Payload>,
+        vote: ApprovalDecisionKind,
+    },
+    Revoke {
+        grant: GrantId,
+        reason: Option<Payload>,
+    },
     /// The low-level door: notes, costs, artifacts, checkpoints and `x.*` only.
     Append {
         claim: Option<Claim>,
@@ -336,9 +410,16 @@ pub struct Decided {
     pub drafts: Vec<Draft>,
     pub lease: Option<LeaseChange>,
     pub envelopes: Vec<Envelope>,
+    /// What a call at the door is told.
+    pub gate: Option<Gate>,
 }
 
 impl Decided {
+    /// Nothing to write, and something to tell.
+    pub(crate) fn gate(gate: Gate) -> Self {
+        Self { gate: Some(gate), ..Self::default() }
+    }
+
     /// Nothing to write: it was so already.
     pub(crate) fn nothing() -> Self {
         Self::default()

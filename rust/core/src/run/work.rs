@@ -208,8 +208,15 @@ impl Case<'_> {
         if self.running_writes(step).next().is_some() { Err(Refused::OpenWrite) } else { Ok(()) }
     }
 
-    /// A worker that is gone can no longer report: what it had sent off is in doubt.
-    pub(super) fn doubt_running_writes(&self, step: &Step, cause: DoubtCause, decided: &mut Decided) {
+    /// A worker that is gone can no longer report: what it had sent off is in doubt. `over`: its process is
+    /// provably gone too, so nothing of it can still act.
+    pub(super) fn doubt_running_writes(
+        &self,
+        step: &Step,
+        cause: DoubtCause,
+        over: bool,
+        decided: &mut Decided,
+    ) {
         let told = |call: &Call, drafts: &[Draft]| {
             drafts
                 .iter()
@@ -219,7 +226,7 @@ impl Case<'_> {
             if told(call, &decided.drafts) {
                 continue; // a recovered step that is cancelled in the same frame
             }
-            let body = EffectDoubted { cause, failure: None };
+            let body = EffectDoubted { cause, failure: None, over: over.then_some(true) };
             let draft = Draft { dispatch: Some(call.dispatch), ..self.call_draft(body, step, call.id, None) };
             decided.drafts.push(draft);
         }
@@ -234,7 +241,7 @@ impl Case<'_> {
     ) -> Result<(), Refused> {
         let open = |step: &&Step| Some(step.id) != except && !step.is_ended();
         for step in self.run()?.steps.values().filter(open) {
-            self.doubt_running_writes(step, DoubtCause::Fenced, decided);
+            self.doubt_running_writes(step, DoubtCause::Fenced, false, decided);
             decided.drafts.push(self.step_draft(StepCancelled { reason }, step, None));
         }
         Ok(())

@@ -2,24 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::call::{CallEvent, CallPhase, Traits, call_after};
 use crate::content::{CallDigest, Content};
+use crate::contracts::policy::Decision;
 use crate::ids::{CallId, StepId};
 use crate::mutants::{Mutant, mutant};
-use crate::records::{CallKind, CallOpened, CallSketch, DoubtCause, EffectClass, EffectStatus, Key, Name};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallPhase {
-    /// Not sent off: being decided, or waiting.
-    Open,
-    /// A permit left and no outcome is known yet.
-    Started,
-    /// It may or may not have happened; `doubt` says why.
-    Doubted,
-    Settled,
-    /// Recorded, and no longer made by the code; a person accepted that.
-    Abandoned,
-}
+use crate::records::{
+    CallKind, CallOpened, CallSketch, DoubtCause, EffectClass, EffectStatus, Failure, Fence, Key, Name,
+    PolicyDigest, Reason, Risk, SandboxTier, SchemaDigest,
+};
 
 /// How a call ended, as far as replay must tell it apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -117,8 +108,32 @@ pub fn replay(outcome: Outcome, situation: Situation) -> Replay {
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Late {
+    pub position: u64,
     pub result: Option<Content>,
     pub status: EffectStatus,
+}
+
+/// When and where a permit left, and how long it may act.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Permitted {
+    /// The time of the record.
+    pub at: u64,
+    pub boot_id: Key,
+    pub fence: Option<Fence>,
+    /// Whoever had it can no longer act on it.
+    pub over: bool,
+    pub sandbox: SandboxTier,
+    pub schema: Option<SchemaDigest>,
+    pub start_by: u64,
+    pub timeout_ms: u64,
+    pub version: Option<Name>,
+}
+
+/// A content, and the position of the record that holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    pub content: Content,
+    pub position: u64,
 }
 
 /// One call.
@@ -128,13 +143,21 @@ pub struct Call {
     pub arguments: Content,
     /// The await was cancelled: at which position, after how long. Void after a scheduled retry.
     pub await_cancelled: Option<(u64, u64)>,
+    /// What policy said last, and which policy.
+    pub decided: Option<(Decision, PolicyDigest)>,
     pub digest: CallDigest,
     /// How often it was sent off.
     pub dispatch: u32,
     pub doubt: Option<DoubtCause>,
     pub effect: EffectClass,
+    /// What was passed to the tool, after hooks and edits.
+    pub effective: Option<Placed>,
+    pub external_id: Option<Key>,
+    pub failure: Option<Failure>,
     /// When its timer fires.
     pub fires_at: Option<u64>,
+    /// The permit that left first: what its key protects is counted from there.
+    pub first_permit: Option<Permitted>,
     pub id: CallId,
     pub key: Option<Key>,
     pub kind: CallKind,
@@ -146,14 +169,30 @@ pub struct Call {
     pub outcome: Option<Outcome>,
     /// The position of its outcome: the order in which outcomes reach agent code.
     pub outcome_at: Option<u64>,
+    pub output_error: Option<Failure>,
+    /// The newest permit.
+    pub permit: Option<Permitted>,
     /// The idempotency key of its permits, the same in all of them, and how long it protects.
     pub permit_key: Option<Key>,
     pub permit_key_ttl_ms: Option<u64>,
     pub phase: CallPhase,
+    /// Why it was denied.
+    #[serde(default)]
+    pub reasons: Vec<Reason>,
     pub result: Option<Content>,
+    /// The position of the record that says how it ended.
+    pub result_at: Option<u64>,
     /// Replay sends it off, or asks about it, once more.
     pub rerun: bool,
+    pub risk: Risk,
+    pub schema: Option<SchemaDigest>,
     pub step: StepId,
+    /// An older dispatch of it was in doubt when the newest one left: why.
+    pub unresolved: Option<DoubtCause>,
+    /// Hooks have yet to rule about its result.
+    #[serde(default)]
+    pub unruled: bool,
+    pub version: Option<Name>,
 }
 
 impl Call {
@@ -161,11 +200,16 @@ impl Call {
         Self {
             arguments: opened.arguments.clone(),
             await_cancelled: None,
+            decided: None,
             digest: opened.call_digest,
             dispatch: 0,
             doubt: None,
             effect: opened.effect,
+            effective: None,
+            external_id: None,
+            failure: None,
             fires_at: None,
+            first_permit: None,
             id,
             key: opened.key.clone(),
             kind: opened.kind,
@@ -175,13 +219,38 @@ impl Call {
             opened: position,
             outcome: None,
             outcome_at: None,
+            output_error: None,
+            permit: None,
             permit_key: None,
             permit_key_ttl_ms: None,
             phase: CallPhase::Open,
+            reasons: Vec::new(),
             result: None,
+            result_at: None,
             rerun: false,
+            risk: opened.risk,
+            schema: opened.schema,
             step,
+            unresolved: None,
+            unruled: false,
+            version: opened.version.clone(),
         }
+    }
+
+    /// What the table of calls must know of it.
+    pub fn traits(&self) -> Traits {
+        let (keyed, unresolved) = (self.permit_key_ttl_ms.is_some(), self.unresolved.is_some());
+        Traits { effect: self.effect, keyed, rerun: self.rerun, unresolved }
+    }
+
+    /// Where an event would lead, if it is legal now.
+    pub fn after(&self, event: CallEvent) -> Option<CallPhase> {
+        call_after(self.phase, self.traits(), event)
+    }
+
+    /// Whether an event is legal now.
+    pub fn allows(&self, event: CallEvent) -> bool {
+        self.after(event).is_some()
     }
 
     /// The outcome that a settled status is for this call.
@@ -191,17 +260,27 @@ impl Call {
 
     pub(super) fn settle(&mut self, position: u64, outcome: Outcome, result: Option<&Content>) {
         self.phase = CallPhase::Settled;
-        self.doubt = None;
+        (self.doubt, self.unresolved) = (None, None);
         self.outcome = Some(outcome);
         self.rerun = outcome == Outcome::NoEffect;
         // A read that runs again keeps the place of its first outcome.
         self.outcome_at = self.outcome_at.or(Some(position));
+        self.result_at = Some(position);
         self.result = result.cloned();
+        (self.failure, self.output_error, self.unruled) = (None, None, false);
+        self.reasons.clear();
+    }
+
+    /// Whether a report about the newest dispatch says how the whole call ended: that it did nothing does not,
+    /// while an older one is in doubt.
+    pub fn ends_doubt(&self, status: EffectStatus) -> bool {
+        let nothing = matches!(status, EffectStatus::NoEffect | EffectStatus::Cancelled);
+        !(nothing && self.unresolved.is_some()) || mutant(Mutant::ForgetDoubt)
     }
 
     /// Nothing has been sent off, so it can still be denied or done by its own frame.
     pub fn is_undecided(&self) -> bool {
-        self.phase == CallPhase::Open || (self.phase == CallPhase::Settled && self.rerun)
+        self.allows(CallEvent::Denied)
     }
 
     /// A write that was sent off and whose outcome is not known.

@@ -9,13 +9,15 @@ mod govern;
 mod run;
 mod run_apply;
 mod run_apply_calls;
+mod run_apply_govern;
 mod session;
 mod steps;
 mod store;
 
 use serde::{Deserialize, Serialize};
 
-pub use calls::{Call, CallPhase, Outcome, Replay, Situation, replay};
+pub use crate::call::CallPhase;
+pub use calls::{Call, Late, Outcome, Permitted, Placed, Replay, Situation, replay};
 pub use govern::{Approval, ApprovalState, GrantState, Spending};
 pub use run::{ChildState, End, ForkOrigin, Mail, RunState};
 pub use session::SessionState;

@@ -87,6 +87,9 @@ pub struct RunState {
     pub id: RunId,
     pub input: Content,
     pub key: Option<Key>,
+    /// Which call holds a key.
+    #[serde(default)]
+    pub keys: BTreeMap<Key, CallId>,
     pub labels: Labels,
     /// The highest fence that was ever given out here.
     pub last_fence: Option<Fence>,
@@ -141,6 +144,7 @@ impl RunState {
             id,
             input: created.input.clone(),
             key: created.key.clone(),
+            keys: BTreeMap::new(),
             labels: created.labels.clone(),
             last_fence: None,
             messages: Vec::new(),

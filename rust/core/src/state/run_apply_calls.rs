@@ -1,19 +1,13 @@
-//! How records about calls, approvals, budgets and other runs change a run.
+//! How records about calls and other runs change a run.
 
 use super::Illegal;
-use super::calls::{Call, CallPhase, Late, Outcome};
-use super::govern::{Approval, ApprovalState, GrantState, add};
+use super::calls::{Call, Late, Outcome, Permitted, Placed};
 use super::run::{ChildState, Mail, RunState};
 use super::run_apply::step_of;
-use crate::contracts::approval::ApprovalDecisionKind;
-use crate::contracts::hook::{HookClass, HookOutcome};
-use crate::contracts::policy::Decision;
-use crate::ids::ApprovalId;
+use crate::call::{CallEvent, CallPhase};
+use crate::ids::CallId;
 use crate::mutants::{Mutant, mutant};
-use crate::records::{
-    Amounts, ApprovalDecided, Body, BudgetReturned, EffectClass, EffectResolved, EffectStarted, EffectStatus,
-    Key, Name, Record, Resolution,
-};
+use crate::records::{Body, CallOpened, EffectResolved, EffectStarted, Key, Name, Record, Resolution};
 
 type Done = Result<(), Illegal>;
 
@@ -30,26 +24,32 @@ impl RunState {
     }
 
     /// A key is held by one call of the run.
-    fn check_key(&self, record: &Record, key: Option<&Key>) -> Done {
-        let holds = |call: &Call| call.key.as_ref() == key && call.phase != CallPhase::Abandoned;
-        if key.is_some() && self.calls.values().any(holds) {
-            return Err(Illegal::new(record, "another call holds the key"));
+    fn hold_key(&mut self, record: &Record, id: CallId, key: Option<&Key>) -> Done {
+        let Some(key) = key else { return Ok(()) };
+        match self.keys.insert(key.clone(), id) {
+            None => Ok(()),
+            Some(_) => Err(Illegal::new(record, "another call holds the key")),
         }
+    }
+
+    fn call_opened(&mut self, record: &Record, opened: &CallOpened) -> Done {
+        let (step, Some(id)) = (step_of(record)?, record.call) else {
+            return Err(Illegal::new(record, "a call has an id"));
+        };
+        let lane = record.lane.clone().or_else(|| Name::new("0"));
+        let lane = lane.ok_or_else(|| Illegal::new(record, "a call has a lane"))?;
+        if self.calls.contains_key(&id) {
+            return Err(Illegal::new(record, "the call exists"));
+        }
+        self.hold_key(record, id, opened.key.as_ref())?;
+        let call = Call::new(id, step, lane, self.position(record), opened);
+        self.calls.insert(id, call);
         Ok(())
     }
 
     pub(super) fn change_call(&mut self, record: &Record) -> Done {
         if let Body::CallOpened(opened) = &record.body {
-            let (step, Some(id)) = (step_of(record)?, record.call) else {
-                return Err(Illegal::new(record, "a call has an id"));
-            };
-            let lane = record.lane.clone().or_else(|| Name::new("0"));
-            let lane = lane.ok_or_else(|| Illegal::new(record, "a call has a lane"))?;
-            self.check_key(record, opened.key.as_ref())?;
-            return match self.calls.insert(id, Call::new(id, step, lane, self.position(record), opened)) {
-                None => Ok(()),
-                Some(_) => Err(Illegal::new(record, "the call exists")),
-            };
+            return self.call_opened(record, opened);
         }
         // A settled receive takes the signal or message that its cause names.
         if let (Body::EffectSettled(_), Some(cause)) = (&record.body, record.cause) {
@@ -61,181 +61,51 @@ impl RunState {
         check_dispatch(call, record)?;
         match &record.body {
             Body::CallCancelled(body) => call.await_cancelled = Some((position, body.elapsed_ms)),
-            Body::CallAbandoned(_) => call.phase = CallPhase::Abandoned,
-            Body::EffectStarted(body) => return start(call, record, body),
-            Body::EffectSettled(body) => {
-                let early = matches!(body.status, EffectStatus::NoEffect | EffectStatus::Cancelled);
-                let allowed = match call.phase {
-                    CallPhase::Started => true,
-                    CallPhase::Open => early || call.effect != EffectClass::Write,
-                    CallPhase::Doubted | CallPhase::Settled | CallPhase::Abandoned => false,
-                };
-                let unknown = body.status == EffectStatus::TimedOut && call.effect == EffectClass::Write;
-                if !allowed || unknown {
-                    return Err(Illegal::new(
-                        record,
-                        "the effect is not running, or nobody knows how it ended",
-                    ));
+            Body::CallAbandoned(_) => {
+                call.phase = CallPhase::Abandoned;
+                let (id, key) = (call.id, call.key.clone());
+                self.keys.retain(|held, holder| *holder != id || Some(held) != key.as_ref());
+            }
+            Body::EffectStarted(body) => return start(call, record, position, body),
+            // What a repeat did not do, what it repeats may still have done.
+            Body::EffectSettled(body)
+                if call.after(CallEvent::Settled(body.status)) == Some(CallPhase::Doubted) =>
+            {
+                (call.phase, call.doubt) = (CallPhase::Doubted, call.unresolved.take());
+                if let Some(permit) = &mut call.permit {
+                    permit.over = true;
                 }
+            }
+            Body::EffectSettled(body) if call.allows(CallEvent::Settled(body.status)) => {
                 let outcome = call.outcome_of(body.status, body.output_error.is_some());
                 call.settle(position, outcome, body.result.as_ref());
+                call.failure.clone_from(&body.failure);
+                call.output_error.clone_from(&body.output_error);
+                call.external_id.clone_from(&body.external_id);
+                call.unruled = body.unruled == Some(true);
             }
-            Body::EffectDoubted(body) if call.phase == CallPhase::Started => {
+            Body::EffectDoubted(body) if call.allows(CallEvent::Doubted) => {
                 (call.phase, call.doubt) = (CallPhase::Doubted, Some(body.cause));
+                if let Some(permit) = &mut call.permit {
+                    permit.over = body.over == Some(true);
+                }
             }
-            Body::EffectLate(body) => {
-                call.late = Some(Late { result: body.result.clone(), status: body.status });
+            Body::EffectLate(body) if call.allows(CallEvent::Late) => {
+                call.late = Some(Late { position, result: body.result.clone(), status: body.status });
             }
             Body::EffectResolved(body) if body.resolution == Resolution::Late && call.late.is_none() => {
                 return Err(Illegal::new(record, "there is no late report"));
             }
-            Body::EffectResolved(body) if call.phase == CallPhase::Doubted => resolve(call, position, body),
-            Body::EffectCompensated(_) if call.phase == CallPhase::Settled => {
+            Body::EffectResolved(body) if call.allows(CallEvent::Resolved) => resolve(call, position, body),
+            Body::EffectCompensated(_) if call.allows(CallEvent::Compensated) => {
                 call.settle(position, Outcome::Compensated, None);
             }
             Body::TimerSet(body) => call.fires_at = Some(body.fires_at),
-            Body::TimerFired(_) if call.fires_at.is_some() && call.is_undecided() => {
+            Body::TimerFired(_) if call.fires_at.is_some() && call.allows(CallEvent::Done) => {
                 call.settle(position, Outcome::Succeeded, None);
             }
             _ => return Err(Illegal::new(record, "the call's phase does not allow it")),
         }
-        Ok(())
-    }
-
-    pub(super) fn change_governance(&mut self, record: &Record) -> Done {
-        match &record.body {
-            Body::HookRuled(body) => {
-                let denied = body.outcome == HookOutcome::AppliedJournaledMutation
-                    && body.response.as_ref().is_some_and(|response| response.class() == HookClass::Deny);
-                if denied { self.settle_own(record, Outcome::DeniedByRule) } else { Ok(()) }
-            }
-            Body::PolicyDecided(body) if body.decision == Decision::Deny => {
-                self.settle_own(record, Outcome::DeniedByRule)
-            }
-            Body::PolicyDecided(_) => Ok(()),
-            Body::ApprovalRequested(body) => {
-                let approval = Approval {
-                    call: record.call,
-                    digest: body.digest,
-                    expires_at: body.expires_at,
-                    quorum: body.quorum,
-                    state: ApprovalState::Pending,
-                    votes: std::collections::BTreeMap::new(),
-                };
-                match self.approvals.insert(body.approval, approval) {
-                    None => Ok(()),
-                    Some(_) => Err(Illegal::new(record, "the request exists")),
-                }
-            }
-            Body::ApprovalVoted(body) => {
-                let voter = record.by.id.clone();
-                let approval = self.pending(body.approval, record)?;
-                if approval.digest != body.digest {
-                    return Err(Illegal::new(record, "it votes about something else"));
-                }
-                approval.votes.insert(voter, body.vote);
-                Ok(())
-            }
-            Body::ApprovalDecided(body) => self.decided(record, body),
-            Body::ApprovalEdited(body) => {
-                let approval = self.pending(body.approval, record)?;
-                approval.digest = body.digest;
-                approval.votes.clear();
-                Ok(())
-            }
-            Body::ApprovalTimedOut(body) => self.end_approval(body.approval, ApprovalState::TimedOut, record),
-            Body::ApprovalSuperseded(body) => {
-                self.end_approval(body.approval, ApprovalState::Superseded, record)
-            }
-            Body::ApprovalCancelled(body) => {
-                self.end_approval(body.approval, ApprovalState::Cancelled, record)
-            }
-            _ => self.change_account(record),
-        }
-    }
-
-    fn pending(&mut self, id: ApprovalId, record: &Record) -> Result<&mut Approval, Illegal> {
-        let approval =
-            self.approvals.get_mut(&id).filter(|approval| approval.state == ApprovalState::Pending);
-        approval.ok_or_else(|| Illegal::new(record, "no such pending request"))
-    }
-
-    fn end_approval(&mut self, id: ApprovalId, state: ApprovalState, record: &Record) -> Done {
-        self.pending(id, record)?.state = state;
-        Ok(())
-    }
-
-    fn decided(&mut self, record: &Record, body: &ApprovalDecided) -> Done {
-        let approval = self.pending(body.approval, record)?;
-        if approval.digest != body.digest {
-            return Err(Illegal::new(record, "it decides about something else"));
-        }
-        approval.state = match body.decision {
-            ApprovalDecisionKind::Approved => ApprovalState::Approved,
-            ApprovalDecisionKind::ApprovedForSession => ApprovalState::ApprovedForSession,
-            ApprovalDecisionKind::Denied => ApprovalState::Denied,
-        };
-        let denied = approval.call.filter(|_| body.decision == ApprovalDecisionKind::Denied);
-        let position = self.position(record);
-        match denied.and_then(|id| self.calls.get_mut(&id)) {
-            Some(call) if call.is_undecided() => call.settle(position, Outcome::DeniedByPerson, None),
-            Some(_) => return Err(Illegal::new(record, "the call was sent off already")),
-            None => {}
-        }
-        Ok(())
-    }
-
-    fn change_account(&mut self, record: &Record) -> Done {
-        match (&record.body, record.call) {
-            (Body::GrantCreated(body), _) => match self.grants.insert(body.grant, GrantState::new(body)) {
-                None => Ok(()),
-                Some(_) => Err(Illegal::new(record, "the grant exists")),
-            },
-            // A session's grant is not in this stream; what is left of it is a shared row.
-            (Body::GrantSpent(body), Some(call)) => {
-                if let Some(grant) = self.grants.get_mut(&body.grant) {
-                    grant.spent_by.push(call);
-                }
-                Ok(())
-            }
-            (Body::GrantRevoked(body), _) => match self.grants.get_mut(&body.grant) {
-                Some(grant) => {
-                    grant.revoked = true;
-                    Ok(())
-                }
-                None => Err(Illegal::new(record, "no such grant")),
-            },
-            (Body::BudgetReserved(body), Some(call)) => {
-                self.spending.reserved.insert(call, body.amounts.clone());
-                Ok(())
-            }
-            (Body::BudgetSettled(body), Some(call)) => {
-                self.spending.reserved.remove(&call);
-                add(&mut self.spending.used, &body.amounts);
-                Ok(())
-            }
-            (Body::BudgetEscrowed(body), _) => {
-                self.spending.escrowed.insert(body.child, body.amounts.clone());
-                Ok(())
-            }
-            (Body::BudgetReturned(body), _) => self.returned(record, body),
-            _ => Err(Illegal::new(record, "it belongs to no call")),
-        }
-    }
-
-    /// What a child did not return, it used.
-    fn returned(&mut self, record: &Record, body: &BudgetReturned) -> Done {
-        let Some(escrow) = self.spending.escrowed.remove(&body.child) else {
-            return Err(Illegal::new(record, "the child held nothing"));
-        };
-        let minus = |a: Option<u64>, b: Option<u64>| a.map(|a| a.saturating_sub(b.unwrap_or(0)));
-        let used = Amounts {
-            children: minus(escrow.children, body.amounts.children),
-            tokens: minus(escrow.tokens, body.amounts.tokens),
-            tool_calls: minus(escrow.tool_calls, body.amounts.tool_calls),
-            usd_micros: minus(escrow.usd_micros, body.amounts.usd_micros),
-        };
-        add(&mut self.spending.used, &used);
         Ok(())
     }
 
@@ -279,17 +149,9 @@ impl RunState {
     }
 }
 
-/// A permit leaves: from an open call, from one that replay sends off again, or from one in doubt if the
-/// other side honours the key. All permits of a call carry one key.
-fn start(call: &mut Call, record: &Record, body: &EffectStarted) -> Done {
-    let allowed = match call.phase {
-        CallPhase::Open => true,
-        CallPhase::Settled => call.rerun,
-        CallPhase::Started => call.effect != EffectClass::Write,
-        CallPhase::Doubted => call.permit_key_ttl_ms.is_some() || mutant(Mutant::RepeatDoubtedWrite),
-        CallPhase::Abandoned => false,
-    };
-    if !allowed || record.dispatch != Some(call.dispatch + 1) {
+/// A permit leaves. All permits of a call carry one key.
+fn start(call: &mut Call, record: &Record, position: u64, body: &EffectStarted) -> Done {
+    if !call.allows(CallEvent::Started) || record.dispatch != Some(call.dispatch + 1) {
         return Err(Illegal::new(record, "the call may not be dispatched, or not under this number"));
     }
     if call.permit_key.as_ref().is_some_and(|key| *key != body.key) {
@@ -297,9 +159,24 @@ fn start(call: &mut Call, record: &Record, body: &EffectStarted) -> Done {
     }
     call.permit_key = Some(body.key.clone());
     call.permit_key_ttl_ms = call.permit_key_ttl_ms.or(body.key_ttl_ms);
+    call.effective = Some(Placed { content: body.arguments.clone(), position });
+    let permit = Permitted {
+        at: record.at,
+        boot_id: body.boot_id.clone(),
+        fence: record.fence,
+        over: false,
+        sandbox: body.sandbox,
+        schema: body.schema,
+        start_by: body.start_by,
+        timeout_ms: body.timeout_ms,
+        version: body.version.clone(),
+    };
+    call.first_permit.get_or_insert_with(|| permit.clone());
+    call.permit = Some(permit);
     call.dispatch += 1;
+    call.unresolved = call.doubt.or(call.unresolved);
     (call.phase, call.doubt, call.rerun, call.outcome) = (CallPhase::Started, None, false, None);
-    call.late = None;
+    (call.late, call.unruled) = (None, false);
     Ok(())
 }
 
@@ -326,6 +203,7 @@ fn resolve(call: &mut Call, position: u64, body: &EffectResolved) {
         (Resolution::Late, Some(late)) => {
             let outcome = call.outcome_of(late.status, false);
             call.settle(position, outcome, late.result.as_ref());
+            call.result_at = Some(late.position);
         }
         (Resolution::DidNotHappen, _) => call.settle(position, Outcome::NoEffect, None),
         (Resolution::Compensated, _) => call.settle(position, Outcome::Compensated, None),

@@ -17,6 +17,8 @@ pub struct StoreState {
     pub names: BTreeMap<Name, RunId>,
     pub newer: bool,
     pub policy: Option<PolicyDigest>,
+    /// The record that holds it.
+    pub policy_at: Option<u64>,
     /// How many leaves the newest seal covers.
     pub sealed: u64,
     pub store: StoreId,
@@ -30,6 +32,7 @@ impl StoreState {
             names: BTreeMap::new(),
             newer: false,
             policy: None,
+            policy_at: None,
             sealed: 0,
             store: created.store,
         }
@@ -47,7 +50,9 @@ impl StoreState {
             Body::PolicyActivated(activated) if activated.previous != self.policy => {
                 return illegal("another policy was active");
             }
-            Body::PolicyActivated(activated) => self.policy = Some(activated.policy),
+            Body::PolicyActivated(activated) => {
+                (self.policy, self.policy_at) = (Some(activated.policy), Some(record.seq));
+            }
             Body::NameTaken(taken) => {
                 if self.names.insert(taken.name.clone(), taken.run).is_some() {
                     return illegal("the name is taken");

@@ -1,7 +1,7 @@
 //! Claiming work, and what a claim does on the way: it fires what is due, takes back what was lost, and
 //! delivers what was sent, so that no service has to run for it.
 
-use holdfast_core::ids::{RunId, StepId};
+use holdfast_core::ids::{RunId, StepId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::records::{Actor, Fence, Name, Package};
 use holdfast_core::run::{Command, Envelope, Refused};
@@ -152,7 +152,7 @@ impl Desk<'_> {
             lease_ms,
         };
         let input = run.input.clone();
-        claimed.input = reading::value_of(&*self.rows, self.store, id, 1, &input)?;
+        claimed.input = reading::value_of(&*self.rows, self.store, StreamId::Run(id), 1, &input)?;
         Ok(Some(claimed))
     }
 }

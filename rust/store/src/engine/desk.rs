@@ -8,6 +8,7 @@ use holdfast_core::canonical::to_bytes;
 use holdfast_core::chain::{Head, Stamped, StampedFrame, stamp};
 use holdfast_core::clock::Now;
 use holdfast_core::content::{Commit, Content, Openings, Sealed};
+use holdfast_core::gateway::Gate;
 use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
@@ -16,6 +17,7 @@ use holdfast_core::run::{Command, Decided, Envelope, LeaseChange, Request, View,
 use holdfast_core::state::{RunState, State};
 
 use super::cache::{Cache, Loaded};
+use super::gateway::{Memory, Served, asks_policy, needs_barrier};
 use super::load;
 use super::project::{project, write};
 use crate::clock::entropy;
@@ -38,6 +40,9 @@ pub struct Written {
     pub head: RecordHash,
     /// Runs that were sent something.
     pub receivers: Vec<RunId>,
+    /// What a call at the door was told, and how it ended if it has.
+    pub gate: Option<Gate>,
+    pub served: Option<Box<Served>>,
 }
 
 /// One command's place in a turn.
@@ -47,6 +52,9 @@ pub(crate) struct Desk<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) working: &'a mut Working,
     pub(crate) cache: &'a Mutex<Cache>,
+    pub(crate) memory: &'a Memory,
+    /// What was written lets something act: nobody hears of it before it is on the disk.
+    pub(crate) barrier: bool,
 }
 
 impl Desk<'_> {
@@ -72,7 +80,7 @@ impl Desk<'_> {
         Ok(found)
     }
 
-    fn loaded(&self, stream: StreamId) -> Option<&Loaded> {
+    pub(super) fn loaded(&self, stream: StreamId) -> Option<&Loaded> {
         self.working.0.get(&stream)
     }
 
@@ -94,8 +102,17 @@ impl Desk<'_> {
     pub(crate) fn drafted(&mut self, run: RunId, request: &Request, drafts: Vec<Draft>) -> Result<Written> {
         let stream = StreamId::Run(run);
         self.fetch(stream)?;
-        let decided = self.decide(run, request, drafts, None)?;
-        self.write(stream, decided, None)
+        if asks_policy(&request.command) {
+            self.fetch(StreamId::Store)?;
+        }
+        let mut decided = self.decide(run, request, drafts, None)?;
+        let gate = decided.gate.take();
+        let mut written = self.write(stream, decided, None)?;
+        if tells_outcome(&request.command) {
+            written.served = self.served(run, gate.as_ref())?;
+        }
+        written.gate = gate;
+        Ok(written)
     }
 
     /// The same for what Holdfast does by itself.
@@ -129,6 +146,7 @@ impl Desk<'_> {
         };
         if let Some(loaded) = loaded {
             self.shared_rows(run, loaded.key, &request.command, &mut view)?;
+            self.gateway_rows(&request.command, &mut view)?;
         }
         Ok(decide_drafted(&view, request, drafts, self.now)?)
     }
@@ -178,7 +196,7 @@ impl Desk<'_> {
     fn write(&mut self, stream: StreamId, decided: Decided, parent: Option<&RunState>) -> Result<Written> {
         let loaded = self.working.0.remove(&stream);
         let start = loaded.as_ref().map_or_else(|| Head::start(self.store.id(), stream), |l| l.state.head());
-        let Decided { drafts, lease, envelopes } = decided;
+        let Decided { drafts, lease, envelopes, .. } = decided;
         if drafts.is_empty() {
             return self.write_rows_only(stream, loaded, lease.as_ref(), start);
         }
@@ -196,6 +214,7 @@ impl Desk<'_> {
         let (key, kept) = loaded.as_ref().map_or((None, 0), |loaded| (Some(loaded.key), loaded.kept));
         let state = folded(loaded.map(|loaded| loaded.state), &stamped.records, parent)?;
         let large = self.large_contents(&stamped.records)?;
+        self.barrier |= needs_barrier(&state, &stamped.records);
         let mut frame = frame(&start, &head, stamped)?;
         frame.stream = match key {
             Some(key) => key,
@@ -219,6 +238,8 @@ impl Desk<'_> {
             last_seq: head.seq,
             head: head.hash,
             receivers: envelopes.iter().map(|envelope| envelope.to).collect(),
+            gate: None,
+            served: None,
         })
     }
 
@@ -235,7 +256,8 @@ impl Desk<'_> {
             self.working.0.insert(stream, loaded);
         }
         let (first_seq, last_seq, receivers) = (head.seq + 1, head.seq, Vec::new());
-        Ok(Written { stream, pos: None, first_seq, last_seq, head: head.hash, receivers })
+        let (gate, served) = (None, None);
+        Ok(Written { stream, pos: None, first_seq, last_seq, head: head.hash, receivers, gate, served })
     }
 
     /// Puts what is too large for the frame into blobs, before the frame refers to them, and checks that
@@ -324,6 +346,11 @@ impl Desk<'_> {
         self.working.0.remove(&stream); // its fold still holds what is gone
         Ok((erased, unused))
     }
+}
+
+/// Whether whoever asked wants to know how the call ended; who reports an outcome knows it.
+fn tells_outcome(command: &Command) -> bool {
+    matches!(command, Command::Enter { .. } | Command::RuleResult { .. } | Command::Resolve { .. })
 }
 
 /// A request with fresh randomness.

@@ -4,6 +4,7 @@ mod cache;
 mod call;
 mod claim;
 mod desk;
+mod gateway;
 mod load;
 mod project;
 mod queue;
@@ -32,11 +33,13 @@ use crate::rows::Rows;
 use crate::store::{Committed, Store, Work};
 use cache::Cache;
 use desk::{Desk, Working};
+use gateway::Memory;
 use queue::{Answer, Job, Operation, Queue, Ticket};
 
 pub use call::{Call, Told};
 pub use claim::{ClaimRequest, Claimed};
 pub use desk::Written;
+pub use gateway::Served;
 pub(crate) use load::{add_blobs, fold_run_at, fold_stream, openings, openings_of, snapshot, texts};
 pub(crate) use project::{project, write as write_projection};
 pub use queue::Durability;
@@ -50,6 +53,7 @@ pub struct Engine {
     store: Arc<dyn Store>,
     queue: Queue,
     cache: Mutex<Cache>,
+    memory: Memory,
 }
 
 /// One job as a part of a turn.
@@ -64,8 +68,12 @@ impl Work for Part<'_> {
         let mut working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
         let mut job = self.ticket.job();
         let store = &*self.engine.store;
-        let mut desk = Desk { rows, now, store, working: &mut working, cache: &self.engine.cache };
+        let (cache, memory) = (&self.engine.cache, &self.engine.memory);
+        let mut desk = Desk { rows, now, store, working: &mut working, cache, memory, barrier: false };
         let answer = (job.operation)(&mut desk);
+        if desk.barrier {
+            job.durability = Durability::Barrier; // whatever its caller asked for
+        }
         if let Err(error) = &answer
             && error.is_of_engine()
         {
@@ -82,7 +90,8 @@ impl Work for Part<'_> {
 impl Engine {
     /// An engine on a store; the store's own stream begins when it has none yet.
     pub fn new(store: Arc<dyn Store>, read_only: bool) -> Result<Self> {
-        let engine = Self { store, queue: Queue::default(), cache: Mutex::new(Cache::new()) };
+        let engine =
+            Self { store, queue: Queue::default(), cache: Mutex::new(Cache::new()), memory: Memory::new() };
         if !read_only {
             engine.begin()?;
         }
@@ -368,6 +377,11 @@ fn is_outcome(command: &Command) -> bool {
             | Command::Complete { .. }
             | Command::ConfirmCancel { .. }
             | Command::Release { .. }
+            | Command::Settle { .. }
+            | Command::Doubt { .. }
+            | Command::RuleResult { .. }
+            | Command::Late { .. }
+            | Command::Resolve { .. }
     )
 }
 
@@ -379,7 +393,7 @@ fn same_run(desk: &mut Desk<'_>, found: RunId, asked: &NewRun) -> Result<RunId> 
         return conflict;
     }
     let input = run.input.clone();
-    let value = reading::value_of(&*desk.rows, desk.store, found, 1, &input)?;
+    let value = reading::value_of(&*desk.rows, desk.store, StreamId::Run(found), 1, &input)?;
     match value {
         Some(value) if to_bytes(&value)? == to_bytes(&asked.input.value)? => Ok(found),
         _ => conflict,

@@ -4,7 +4,7 @@
 use holdfast_core::canonical::{Digest, domains, to_bytes};
 use holdfast_core::limits;
 use holdfast_core::records::{Fence, RunStatus, StepStatus};
-use holdfast_core::state::{ApprovalState, GrantState, RunState, State, Step};
+use holdfast_core::state::{GrantState, RunState, State, Step};
 use holdfast_core::transitions::RunPhase;
 
 use crate::error::{Result, StoreError};
@@ -30,7 +30,7 @@ fn project_run(run: &RunState, key: i64) -> Result<Projection> {
         id: id.to_string(),
         run: key,
         call: approval.call.map(|call| call.to_string()),
-        status: approval_status(approval.state),
+        status: approval.state.as_str(),
         quorum: approval.quorum,
         votes: approval.votes.len(),
         digest: approval.digest.to_string(),
@@ -112,18 +112,6 @@ fn grant_row(id: String, grant: &GrantState, key: i64) -> GrantRow {
         spent: grant.spent_by.len(),
         revoked: grant.revoked,
         expires_at: grant.expires_at,
-    }
-}
-
-fn approval_status(state: ApprovalState) -> &'static str {
-    match state {
-        ApprovalState::Pending => "pending",
-        ApprovalState::Approved => "approved",
-        ApprovalState::ApprovedForSession => "approved_for_session",
-        ApprovalState::Denied => "denied",
-        ApprovalState::TimedOut => "timed_out",
-        ApprovalState::Superseded => "superseded",
-        ApprovalState::Cancelled => "cancelled",
     }
 }
 

@@ -95,15 +95,15 @@ fn read_page(look: &dyn Look, key: i64, last_seq: u64, after: u64) -> Result<Pag
     Ok(Page { records, more })
 }
 
-/// The value of a content of a record, unless it was erased.
+/// The value of a content of a stream's record, unless it was erased.
 pub(super) fn value_of(
     look: &dyn Look,
     store: &dyn Store,
-    run: RunId,
+    stream: StreamId,
     seq: u64,
     content: &Content,
 ) -> Result<Option<Value>> {
-    let Some(row) = look.stream(StreamId::Run(run))? else { return Ok(None) };
+    let Some(row) = look.stream(stream)? else { return Ok(None) };
     let frames = look.frames(row.key, seq - 1)?;
     let Some(frame) = frames.first() else { return Ok(None) };
     let openings = load::openings(frame)?;

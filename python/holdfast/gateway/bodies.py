@@ -1,0 +1,175 @@
+"""Running bodies within their deadlines: sync ones in threads, async ones on the loop.
+
+At the deadline nobody waits any longer. An async body is cancelled; a thread cannot be stopped, so a sync
+body is abandoned and goes on by itself. When too many are abandoned, no further body is started: doors stay
+shut rather than pile up threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError
+from holdfast.gateway.outcomes import fix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ABANDONED_MAX = 64
+"""As in the core's limits."""
+
+
+class ExecutorError(HoldfastError):
+    """A body that could not be started."""
+
+
+@dataclass
+class Ran:
+    """What a body came to."""
+
+    value: Any = None
+    error: BaseException | None = None
+    timed_out: bool = False
+    over: bool = True
+    """The body has ended: it can no longer act."""
+    elapsed_ms: int = 0
+
+
+@dataclass
+class _Task:
+    body: Callable[[], Any]
+    done: threading.Event = field(default_factory=threading.Event)
+    ran: Ran = field(default_factory=Ran)
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    heard: Callable[[], None] | None = None
+
+
+class Threads:
+    """Daemon threads that bodies run in; one that was abandoned serves again when its body has ended."""
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[_Task] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._abandoned = 0
+
+    @property
+    def abandoned(self) -> int:
+        """Bodies that still run though nobody waits for them."""
+        return self._abandoned
+
+    def submit(self, task: _Task) -> None:
+        """Starts a body."""
+        with self._lock:
+            if self._abandoned >= ABANDONED_MAX:
+                message = f"{self._abandoned} bodies still run past their deadlines"
+                raise ExecutorError(message, code="executor_exhausted", fix=fix("executor_exhausted"))
+            grow = self._idle == 0
+            if not grow:
+                self._idle -= 1
+        if grow:
+            threading.Thread(target=self._serve, name="holdfast-body", daemon=True).start()
+        self._tasks.put(task)
+
+    def _serve(self) -> None:
+        while True:
+            task = self._tasks.get()
+            try:
+                task.ran.value = task.context.run(task.body)
+            except BaseException as error:
+                task.ran.error = error
+            with self._lock:
+                self._idle += 1
+            task.done.set()
+            if task.heard is not None:
+                task.heard()
+            del task
+
+    def gave_up(self, task: _Task) -> None:
+        """Counts a body as abandoned until it ends."""
+        with self._lock:
+            self._abandoned += 1
+
+        def ended() -> None:
+            task.done.wait()
+            with self._lock:
+                self._abandoned -= 1
+
+        threading.Thread(target=ended, name="holdfast-abandoned", daemon=True).start()
+
+
+THREADS = Threads()
+
+
+def _elapsed(begun: float) -> int:
+    return round((time.monotonic() - begun) * 1000)
+
+
+def run(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ran:
+    """Runs a body from a thread and waits for it, at most until its deadline."""
+    begun = time.monotonic()
+
+    def whole() -> Any:  # noqa: ANN401
+        return asyncio.run(_awaited(body, timeout)) if is_async else body()
+
+    task = _Task(whole)
+    THREADS.submit(task)
+    # An async body is cancelled by its own loop; what ignores that is abandoned like any other.
+    if not task.done.wait(timeout + (1.0 if is_async else 0.0)):
+        THREADS.gave_up(task)
+        return Ran(timed_out=True, over=False, elapsed_ms=_elapsed(begun))
+    ran = task.ran
+    if is_async and isinstance(ran.error, TimeoutError) and ran.error.args == (_LATE,):
+        return Ran(timed_out=True, over=True, elapsed_ms=_elapsed(begun))
+    return Ran(ran.value, ran.error, elapsed_ms=_elapsed(begun))
+
+
+_LATE = "holdfast: the body's deadline"
+
+
+async def _awaited(body: Callable[[], Any], timeout: float) -> Any:  # noqa: ANN401
+    try:
+        async with asyncio.timeout(timeout) as deadline:
+            return await body()
+    except TimeoutError:
+        if deadline.expired():
+            raise TimeoutError(_LATE) from None
+        raise
+
+
+async def arun(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ran:
+    """The same from an event loop, which goes on meanwhile."""
+    begun = time.monotonic()
+    if is_async:
+        ran = Ran()
+        try:
+            ran.value = await _awaited(body, timeout)
+        except TimeoutError as error:
+            ran = Ran(timed_out=True) if error.args == (_LATE,) else Ran(error=error)
+        except BaseException as error:
+            ran.error = error
+        ran.elapsed_ms = _elapsed(begun)
+        return ran
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+    task = _Task(body)
+
+    def hear() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            loop.call_soon_threadsafe(heard.set)
+
+    task.heard = hear
+    THREADS.submit(task)
+    try:
+        async with asyncio.timeout(timeout):
+            await heard.wait()
+    except TimeoutError:
+        THREADS.gave_up(task)
+        return Ran(timed_out=True, over=False, elapsed_ms=_elapsed(begun))
+    return Ran(task.ran.value, task.ran.error, elapsed_ms=_elapsed(begun))

@@ -1,0 +1,187 @@
+"""Hooks: functions that look at calls on their way, and may stop or change them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Point = Literal["before_tool_call", "after_tool_call", "before_approval_request"]
+Failure = Literal["fail_open_observe_only", "deny", "interrupt_run", "fail_run"]
+Overflow = Literal["drop_observe_only", "summarize_and_continue", "fail_hook_invocation"]
+Privacy = Literal["envelope_and_redacted_summary", "content_refs_only", "content_capture_allowed"]
+
+log = logging.getLogger("holdfast.hooks")
+
+REWRITES = {
+    "before_tool_call": "modify_tool_request",
+    "after_tool_call": "rewrite_tool_result",
+    "before_approval_request": "modify_approval_request",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a hook is shown.
+
+    ``value`` is the arguments before a call, the result after it; nothing, unless the hook's privacy is
+    ``content_capture_allowed``.
+    """
+
+    point: str
+    tool: str
+    run: str
+    agent: str
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a hook answers; made by :func:`deny`, :func:`rewrite` and their like."""
+
+    kind: str
+    payload: dict[str, Any]
+
+    def at(self, point: str) -> dict[str, Any]:
+        """As the core reads it."""
+        return {"payload": self.payload, "type": REWRITES[point] if self.kind == "rewrite" else self.kind}
+
+
+OBSERVED = Response("observe_only", {})
+
+
+def deny(code: str, summary: str | None = None) -> Response:
+    """The call does not happen. ``code`` is for programs: ``spending.too_much``."""
+    return Response("deny", {"code": code} | ({"summary": summary} if summary else {}))
+
+
+def rewrite(value: object) -> Response:
+    """This in the place of the arguments, of the result, or of who must approve (``{"quorum": 2}``)."""
+    return Response("rewrite", {"value": value})
+
+
+def request_approval(summary: str | None = None) -> Response:
+    """A person is to look at the call first."""
+    return Response("request_approval", {"summary": summary} if summary else {})
+
+
+def request_retry(summary: str | None = None) -> Response:
+    """A read is to be made once more; a write never is."""
+    return Response("request_retry", {"summary": summary} if summary else {})
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A hook as it was registered."""
+
+    spec: dict[str, Any]
+    body: Callable[[Subject], Any]
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return str(self.spec["hook_id"])
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its body is a coroutine."""
+        return inspect.iscoroutinefunction(self.body)
+
+    def shows(self, subject: Subject) -> Subject:
+        """The subject, as far as the hook's privacy allows."""
+        if self.spec["privacy"] == "content_capture_allowed":
+            return subject
+        return Subject(subject.point, subject.tool, subject.run, subject.agent)
+
+
+def spec_of(
+    hook_id: str,
+    point: str,
+    *,
+    rights: tuple[str, ...],
+    blocking: bool,
+    failure: str,
+    timeout: float,
+    phase: str,
+    order: int,
+    privacy: str,
+    queue: tuple[int, int],
+    overflow: str,
+) -> dict[str, Any]:
+    """The contract ``HookSpec``."""
+    execution: dict[str, Any] = {"mode": "blocking"}
+    if not blocking:
+        execution = {
+            "mode": "non_blocking",
+            "overflow": overflow,
+            "queue": {"capacity": queue[0], "terminal_reserve": queue[1]},
+        }
+    return {
+        "execution": execution,
+        "executor_ref": f"python:{hook_id}",
+        "failure": failure,
+        "hook_id": hook_id,
+        "mutation_rights": {"rights": sorted({"observe", *rights})},
+        "ordering": {"order": order, "phase": phase},
+        "point": point,
+        "policy_ref": {"id": f"hook.{hook_id}", "kind": "host"},
+        "privacy": privacy,
+        "source": "in_process",
+        "timeout": {"timeout_ms": max(0, round(timeout * 1000))},
+    }
+
+
+class Observer:
+    """A hook that nobody waits for: a bounded queue, and a thread that empties it."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+        execution = hook.spec["execution"]
+        self._room = execution["queue"]["capacity"] - execution["queue"]["terminal_reserve"]
+        self._overflow = execution["overflow"]
+        self._waiting: deque[Subject] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._busy = False
+        self.dropped = 0
+        """How many it did not hear of, because its queue was full."""
+
+    def tell(self, subject: Subject) -> None:
+        """Puts a subject into the queue, or does what the overflow policy says."""
+        with self._changed:
+            if len(self._waiting) >= self._room:
+                self.dropped += 1
+                if self._overflow == "fail_hook_invocation":
+                    log.error("the queue of the hook %s is full", self.hook.id)
+                elif self._overflow == "summarize_and_continue" and self.dropped & (self.dropped - 1) == 0:
+                    log.warning("the hook %s did not hear of %d calls", self.hook.id, self.dropped)
+                return
+            self._waiting.append(self.hook.shows(subject))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="holdfast-observer", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                subject, self._busy = self._waiting.popleft(), True
+            try:
+                self.hook.body(subject)
+            except Exception:
+                log.warning("the observer %s failed", self.hook.id)
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def drain(self, timeout: float) -> bool:
+        """Waits until it has heard of everything; whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout)

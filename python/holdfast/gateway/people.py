@@ -1,0 +1,198 @@
+"""What people see and decide, from any process: requests for approval, effects in doubt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast import _core
+from holdfast.errors import CommandError
+from holdfast.gateway.outcomes import fix
+from holdfast.store.commands import human, payload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.store import Store
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for approval. What is shown is what the decision is bound to."""
+
+    id: str
+    run: str
+    call: str
+    tool: str
+    version: str | None
+    arguments: Any
+    effect: str
+    risk: str
+    status: str
+    quorum: int
+    roles: tuple[str, ...]
+    votes: dict[str, str]
+    requested_at: int
+    expires_at: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A write that may or may not have happened."""
+
+    id: str
+    """The call's."""
+    run: str
+    tool: str
+    arguments: Any
+    key: str
+    """The idempotency key that the provider was given: look it up there."""
+    cause: str
+    dispatch: int
+
+
+class Approvals:
+    """Requests for approval, and decisions about them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list(self, status: str | None = "pending", *, limit: int = 100) -> Sequence[Request]:
+        """Requests of a status (``None``: all), the oldest first."""
+        rows = self._store.sql(
+            "SELECT approvals.id, streams.id AS run FROM approvals JOIN streams ON key = run"
+            " WHERE ?1 IS NULL OR approvals.status = ?1 ORDER BY approvals.id LIMIT ?2",
+            [status, limit],
+        )
+        return [self._request(row["run"], row["id"]) for row in rows]
+
+    def get(self, approval: str) -> Request:
+        """One request."""
+        return self._request(self._run(approval), approval)
+
+    def _run(self, approval: str) -> str:
+        sql = "SELECT streams.id AS run FROM approvals JOIN streams ON key = run WHERE approvals.id = ?"
+        rows = self._store.sql(sql, [approval])
+        if not rows:
+            code = "no_such_approval"
+            raise CommandError("there is no such request for approval", code=code, fix=fix(code))
+        return str(rows[0]["run"])
+
+    def _request(self, run: str, approval: str) -> Request:
+        state = self._store.state(run)
+        found = state["approvals"][approval]
+        asked, place = found["requested"], found["arguments"]
+        record = next(self._store.read(run, after=place["position"] - state["base"] - 1))
+        return Request(
+            id=approval,
+            run=run,
+            call=found.get("call", ""),
+            tool=asked["tool"],
+            version=asked.get("version"),
+            arguments=record.value["arguments"],
+            effect=asked["effect"],
+            risk=asked["risk"],
+            status=found["state"],
+            quorum=found["quorum"],
+            roles=tuple(asked["roles"]),
+            votes=dict(found["votes"]),
+            requested_at=record.at,
+            expires_at=found["expires_at"],
+            digest=found["digest"],
+        )
+
+    def approve(self, approval: str, *, by: str, reason: str | None = None) -> Request:
+        """A vote for it. The call goes on when the quorum is met."""
+        return self._vote(approval, "approved", by, reason)
+
+    def deny(self, approval: str, *, by: str, reason: str | None = None) -> Request:
+        """A vote against it, which decides."""
+        return self._vote(approval, "denied", by, reason)
+
+    def _vote(self, approval: str, vote: str, by: str, reason: str | None) -> Request:
+        run = self._run(approval)
+        command: dict[str, Any] = {"approval": approval, "command": "vote", "vote": vote}
+        if reason is not None:
+            command["reason"] = payload(reason, "internal")
+        call = _core.Call.command(run, human(by), command, "barrier")
+        self._store._core.run(call)
+        return self._request(run, approval)
+
+
+class Effects:
+    """Effects that nobody knows the outcome of, and their resolution."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list(self, *, in_doubt: bool = True) -> Sequence[Doubt]:
+        """Writes in doubt, of every run; with ``in_doubt=False`` also those on their way."""
+        phases = ("doubted",) if in_doubt else ("doubted", "started")
+        return [doubt for run in self._runs() for doubt in self._of(run, phases)]
+
+    def _runs(self) -> Sequence[str]:
+        rows = self._store.sql("SELECT id FROM runs WHERE status <> 'completed' ORDER BY stream")
+        return [str(row["id"]) for row in rows]
+
+    def _of(self, run: str, phases: tuple[str, ...]) -> Iterator[Doubt]:
+        state = self._store.state(run)
+        for call in state["calls"].values():
+            if call["phase"] in phases and call["effect"] == "write":
+                place = call["effective"]["position"] - state["base"]
+                record = next(self._store.read(run, after=place - 1))
+                yield Doubt(
+                    id=call["id"],
+                    run=run,
+                    tool=call["name"],
+                    arguments=record.value["arguments"],
+                    key=call["permit_key"],
+                    cause=call.get("doubt", "running"),
+                    dispatch=call["dispatch"],
+                )
+
+    def resolve(
+        self,
+        call: str,
+        *,
+        by: str,
+        happened: object = None,
+        did_not_happen: bool = False,
+        compensated: bool = False,
+        external_id: str | None = None,
+        reason: str | None = None,
+        force: bool = False,
+    ) -> None:
+        """A person says what became of a write; its run goes on from there.
+
+        Args:
+            call: the call's id.
+            by: who says so.
+            happened: the result that agent code gets: it happened, and the tool is not called again.
+            did_not_happen: it provably did not, and no longer can; it is sent off again under its key.
+            compensated: it happened, and was undone.
+            external_id: what the provider calls it.
+            reason: how it was found out.
+            force: although the permit might still act; this is recorded.
+        """
+        said = [happened is not None, did_not_happen, compensated]
+        if sum(said) != 1:
+            raise TypeError("say one of happened=, did_not_happen=True, compensated=True")
+        run = next((run for run in self._runs() if call in self._store.state(run)["calls"]), None)
+        if run is None:
+            raise CommandError("no run has this call", code="no_such_call", fix=fix("no_such_call"))
+        resolution = "happened" if said[0] else "did_not_happen" if said[1] else "compensated"
+        command: dict[str, Any] = {
+            "call": call,
+            "command": "resolve",
+            "force": force,
+            "resolution": resolution,
+        }
+        if said[0]:
+            command["result"] = payload(happened, "internal")
+        if external_id is not None:
+            command["external_id"] = external_id
+        if reason is not None:
+            command["reason"] = payload(reason, "internal")
+        asked = _core.Call.command(run, human(by), command, "barrier")
+        self._store._core.run(asked)

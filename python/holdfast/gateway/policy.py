@@ -1,0 +1,157 @@
+"""Policies: rules as data, from TOML or from Python, read strictly. A typo is an error, never a rule that
+quietly does not hold.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast import _core
+from holdfast.errors import HoldfastError
+from holdfast.gateway.outcomes import fix
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COMPARISONS = {"equals": "equals", "max": "max", "min": "min", "one_of": "one_of", "glob": "glob"}
+LISTS = {
+    "agent": "agents",
+    "capability": "capabilities",
+    "effect": "effects",
+    "risk": "risks",
+    "role": "roles",
+    "session": "sessions",
+    "tool": "tools",
+}
+WORDS = frozenset(
+    (*LISTS, "approvers", "decide", "labels", "name", "not_after", "not_before", "sandbox", "when")
+)
+UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DAY_MS = 86_400_000
+
+
+class PolicyError(HoldfastError, ValueError):
+    """A policy that cannot be read. The one that was active stays."""
+
+
+def _refuse(message: str, path: str) -> PolicyError:
+    return PolicyError(f"{message} (at {path})", code="bad_policy", fix=fix("bad_policy"), path=path)
+
+
+def _known(table: Mapping[str, Any], words: frozenset[str], path: str) -> None:
+    unknown = sorted(table.keys() - words)
+    if unknown:
+        raise _refuse(f"unknown word {unknown[0]!r}; known are {', '.join(sorted(words))}", path)
+
+
+def _list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _duration(value: object, path: str) -> int:
+    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value) if isinstance(value, str) else None
+    if not found:
+        raise _refuse("a duration is a number and a unit, such as '30m' or '2h'", path)
+    return int(found[1]) * UNITS[found[2]]
+
+
+def _when(table: object, path: str) -> list[dict[str, Any]]:
+    if not isinstance(table, dict):
+        raise _refuse("when is a table of arguments", path)
+    constraints = []
+    for argument, wanted in table.items():
+        place = f"{path}.{argument}"
+        if not argument.startswith("args."):
+            raise _refuse("a condition names an argument: 'args.cents'", place)
+        if not isinstance(wanted, dict):
+            wanted = {"equals": wanted}
+        _known(wanted, frozenset(COMPARISONS), place)
+        constraints += [
+            {"argument": argument.removeprefix("args."), "comparison": COMPARISONS[word], "value": value}
+            for word, value in wanted.items()
+        ]
+    return constraints
+
+
+def _approvers(table: object, path: str) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise _refuse("approvers is a table", path)
+    _known(table, frozenset(("expires", "quorum", "roles")), path)
+    expires = _duration(table["expires"], f"{path}.expires") if "expires" in table else DAY_MS
+    quorum = table.get("quorum", 1)
+    if not isinstance(quorum, int) or isinstance(quorum, bool) or quorum < 1:
+        raise _refuse("a quorum is a whole number above zero", f"{path}.quorum")
+    return {"expires_ms": expires, "quorum": quorum, "roles": _list(table.get("roles", []))}
+
+
+def _rule(table: object, at: int) -> dict[str, Any]:
+    path = f"rule[{at}]"
+    if not isinstance(table, dict):
+        raise _refuse("a rule is a table", path)
+    _known(table, WORDS, path)
+    if "decide" not in table:
+        raise _refuse("a rule decides: allow, ask or deny", path)
+    rule: dict[str, Any] = {
+        "decide": table["decide"],
+        "labels": dict(table.get("labels", {})),
+        "name": table.get("name", f"rule {at + 1}"),
+        "obligations": [],
+        "when": _when(table.get("when", {}), f"{path}.when"),
+    }
+    rule |= {plural: _list(table[word]) if word in table else [] for word, plural in LISTS.items()}
+    rule |= {word: table[word] for word in ("not_after", "not_before") if word in table}
+    if "approvers" in table:
+        rule["approvers"] = _approvers(table["approvers"], f"{path}.approvers")
+    if "sandbox" in table:
+        rule["obligations"] = [{"fields": [], "kind": "sandbox", "roles": [], "tier": table["sandbox"]}]
+    return rule
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Rules, and who has which role when deciding.
+
+    ``deny`` wins over ``ask`` wins over ``allow``. Where no rule holds, writes of high or critical risk ask
+    and everything else is allowed.
+    """
+
+    rules: list[dict[str, Any]] = field(default_factory=list)
+    approvers: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, source: Mapping[str, Any] | str | Path) -> Policy:
+        """Reads a policy from a TOML file, TOML text or parsed TOML.
+
+        Raises:
+            PolicyError: ``bad_policy``, with the place of what is wrong.
+        """
+        if isinstance(source, str | Path):
+            text = source if isinstance(source, str) and "\n" in source else Path(source).read_text("utf-8")
+            try:
+                table: Mapping[str, Any] = tomllib.loads(text)
+            except tomllib.TOMLDecodeError as error:
+                raise _refuse(f"not TOML: {error}", "$") from None
+        else:
+            table = source
+        _known(table, frozenset(("approvers", "rule")), "$")
+        rules = [_rule(rule, at) for at, rule in enumerate(_list(table.get("rule", [])))]
+        approvers = {name: _list(roles) for name, roles in dict(table.get("approvers", {})).items()}
+        policy = cls(rules, approvers)
+        _ = policy.digest  # the core reads it too, and refuses what it does not know
+        return policy
+
+    def core(self) -> dict[str, Any]:
+        """The contract ``Policy``."""
+        return {"approvers": self.approvers, "rules": self.rules}
+
+    @property
+    def digest(self) -> str:
+        """Its version: the same rules have the same digest."""
+        try:
+            return _core.policy_digest(self.core())
+        except HoldfastError as error:
+            raise _refuse(str(error.args[0]), error.path or "$") from None

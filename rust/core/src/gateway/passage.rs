@@ -1,0 +1,373 @@
+//! One call on its way: says what to do next, and hears what came of it. It holds no run and reads no
+//! clock; what it wants written it hands out as a command, and what the door said to that comes back.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Entering, Gate, Report, Rooms};
+use crate::contracts::hook::{HookPoint, HookSpec};
+use crate::contracts::policy::Decision;
+use crate::hooks::{self, Act, HookAnswer, Hooks, Invocation};
+use crate::ids::CallId;
+use crate::ledger::Permit;
+use crate::policy::Evaluation;
+use crate::records::{DoubtCause, EffectStatus, Failure, Key, Name, Resolution, Text, Wait};
+use crate::run::{Claim, Command, Payload};
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Ask {
+    /// Whether these are arguments of the tool: a hook put them in the place of others.
+    Validate {
+        arguments: Value,
+    },
+    /// The subject is what a hook at this point is about: arguments, or a result.
+    RunHook {
+        hook: Name,
+        point: HookPoint,
+        subject: Value,
+        timeout_ms: u64,
+    },
+    RunEvaluator {
+        evaluator: Name,
+        arguments: Value,
+    },
+    /// Have this decided and committed, and say what the door said.
+    Commit {
+        command: Box<Command>,
+    },
+    /// A body that does nothing to the world; nobody needs to hear how it ends.
+    Run {
+        arguments: Value,
+    },
+    /// The body, once, unless it is too late to start it.
+    RunEffect {
+        permit: Box<Permit>,
+    },
+    Reconcile {
+        permit: Box<Permit>,
+    },
+    /// Nothing more can be done now.
+    Wait {
+        call: CallId,
+        wait: Wait,
+    },
+    /// A hook wants the run to fail.
+    Stop {
+        call: CallId,
+        hook: Name,
+    },
+    /// The call has ended: its outcome is in the journal.
+    Done {
+        call: CallId,
+    },
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    Valid {
+        arguments: Value,
+    },
+    Invalid {},
+    Hook {
+        elapsed_ms: u64,
+        told: HookAnswer,
+    },
+    Evaluated {
+        decision: Option<Decision>,
+        summary: Option<Text>,
+    },
+    /// The body ended and how is known.
+    Ran {
+        report: Box<Report>,
+    },
+    /// The body ended, or was given up, and nobody knows.
+    Unknown {
+        cause: DoubtCause,
+        failure: Option<Failure>,
+        message: Option<Payload>,
+        over: bool,
+    },
+    /// The tool says that it happened, that it did not, or that it cannot tell.
+    Reconciled {
+        external_id: Option<Key>,
+        resolution: Option<Resolution>,
+        result: Option<Payload>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Stage {
+    /// Something is being decided.
+    AtDoor,
+    Hook(usize),
+    Validating(usize, HookAnswer, u64),
+    Evaluator(usize),
+    Body(Box<Permit>),
+    Asking(Box<Permit>),
+    After(usize, CallId),
+    Over,
+}
+
+/// One call on its way.
+#[derive(Debug, Clone)]
+pub struct Passage {
+    claim: Claim,
+    entering: Entering,
+    hooks: Arc<Hooks>,
+    evaluators: Arc<[Name]>,
+    point: HookPoint,
+    stage: Stage,
+    rooms: Rooms,
+    ruled: Vec<Invocation>,
+    /// What hooks after the call rule about.
+    result: Value,
+    again: bool,
+}
+
+impl Passage {
+    /// Begins, and says what to do first.
+    pub fn open(claim: Claim, entering: Entering, hooks: Arc<Hooks>, evaluators: Arc<[Name]>) -> (Self, Ask) {
+        let rooms = Rooms {
+            approval_hooks: hooks.at(HookPoint::BeforeApprovalRequest, 0).is_some(),
+            effective: entering.arguments.clone(),
+            evaluations: Vec::new(),
+            invocations: Vec::new(),
+        };
+        let mut passage = Self {
+            claim,
+            entering,
+            hooks,
+            evaluators,
+            point: HookPoint::BeforeToolCall,
+            stage: Stage::AtDoor,
+            rooms,
+            ruled: Vec::new(),
+            result: Value::Null,
+            again: false,
+        };
+        // Nobody to ask: what is new goes through at once. Else hooks are asked only if it is new.
+        let alone = passage.spec(0).is_none() && passage.evaluators.is_empty();
+        let first = passage.knock(alone);
+        (passage, first)
+    }
+
+    /// The n-th hook of the point that the call is at.
+    fn spec(&self, n: usize) -> Option<&Arc<HookSpec>> {
+        self.hooks.at(self.point, n)
+    }
+
+    /// Asks the door, with what the rooms said or without.
+    fn knock(&mut self, with_rooms: bool) -> Ask {
+        self.stage = Stage::AtDoor;
+        let rooms = with_rooms.then(|| self.rooms.clone());
+        let call = Box::new(Entering { rooms, ..self.entering.clone() });
+        Ask::Commit { command: Box::new(Command::Enter { claim: self.claim, call }) }
+    }
+
+    fn commit(&mut self, command: Command) -> Ask {
+        self.stage = Stage::AtDoor;
+        Ask::Commit { command: Box::new(command) }
+    }
+
+    /// What the door said; `result` is the value that hooks are to rule about, if they are to.
+    pub fn told(&mut self, gate: Gate, result: Option<Value>) -> Ask {
+        if std::mem::take(&mut self.again) {
+            return self.knock(false);
+        }
+        match gate {
+            Gate::Again {} => {
+                self.point = HookPoint::BeforeToolCall;
+                self.knock(false)
+            }
+            Gate::Rooms {} => {
+                self.rooms.invocations.clear();
+                self.rooms.evaluations.clear();
+                self.rooms.effective = self.entering.arguments.clone();
+                self.ask_hooks(HookPoint::BeforeToolCall)
+            }
+            Gate::BeforeApproval {} => self.ask_hooks(HookPoint::BeforeApprovalRequest),
+            Gate::Run { arguments } => self.ends(Ask::Run { arguments }),
+            Gate::Permit { permit } => {
+                self.stage = Stage::Body(permit.clone());
+                Ask::RunEffect { permit }
+            }
+            Gate::Reconcile { permit } => {
+                self.stage = Stage::Asking(permit.clone());
+                Ask::Reconcile { permit }
+            }
+            Gate::RuleResult { call } => {
+                self.result = result.unwrap_or(Value::Null);
+                self.ruled.clear();
+                self.point = HookPoint::AfterToolCall;
+                self.next_after(0, call)
+            }
+            Gate::Wait { call, wait } => self.ends(Ask::Wait { call, wait }),
+            Gate::Stop { call, hook } => self.ends(Ask::Stop { call, hook }),
+            Gate::Served { call } => self.ends(Ask::Done { call }),
+            Gate::Voted { .. } => self.knock(false), // not said to a call; the journal knows
+        }
+    }
+
+    fn ends(&mut self, ask: Ask) -> Ask {
+        self.stage = Stage::Over;
+        ask
+    }
+
+    fn ask_hooks(&mut self, point: HookPoint) -> Ask {
+        self.point = point;
+        self.next_hook(0)
+    }
+
+    fn next_hook(&mut self, at: usize) -> Ask {
+        let subject = self.rooms.effective.value.clone();
+        let next = self.spec(at).map(|spec| (spec.hook_id.clone(), spec.timeout.timeout_ms));
+        match next {
+            Some((hook, timeout_ms)) => {
+                self.stage = Stage::Hook(at);
+                Ask::RunHook { hook, point: self.point, subject, timeout_ms }
+            }
+            None if self.point == HookPoint::BeforeApprovalRequest => {
+                self.rooms.approval_hooks = false;
+                self.knock(true)
+            }
+            None => self.next_evaluator(0),
+        }
+    }
+
+    fn next_evaluator(&mut self, at: usize) -> Ask {
+        match self.evaluators.get(at).cloned() {
+            Some(evaluator) => {
+                self.stage = Stage::Evaluator(at);
+                Ask::RunEvaluator { evaluator, arguments: self.rooms.effective.value.clone() }
+            }
+            None => self.knock(true),
+        }
+    }
+
+    fn next_after(&mut self, at: usize, call: CallId) -> Ask {
+        let subject = self.result.clone();
+        if let Some(spec) = self.spec(at) {
+            let (hook, timeout_ms) = (spec.hook_id.clone(), spec.timeout.timeout_ms);
+            self.stage = Stage::After(at, call);
+            return Ask::RunHook { hook, point: self.point, subject, timeout_ms };
+        }
+        let attempts = self.entering.tool.max_attempts;
+        let invocations = std::mem::take(&mut self.ruled);
+        self.commit(Command::RuleResult { attempts, claim: self.claim, call, invocations })
+    }
+
+    /// What came of what was asked. An answer to something else is a bug of who drives: the door is asked
+    /// again, and nothing is lost.
+    pub fn answer(&mut self, answer: Answer) -> Ask {
+        match (std::mem::replace(&mut self.stage, Stage::AtDoor), answer) {
+            (Stage::Hook(at), Answer::Hook { elapsed_ms, told }) => self.hook(at, told, elapsed_ms),
+            (Stage::Validating(at, told, elapsed_ms), Answer::Valid { arguments }) => {
+                self.rooms.effective.value = arguments;
+                self.keep(at, told, elapsed_ms);
+                self.next_hook(at + 1)
+            }
+            (Stage::Validating(at, told, elapsed_ms), Answer::Invalid {}) => {
+                let told = match told {
+                    HookAnswer::Response { response } => HookAnswer::Invalid { response },
+                    other => other,
+                };
+                self.keep(at, told, elapsed_ms);
+                self.knock(true)
+            }
+            (Stage::Evaluator(at), Answer::Evaluated { decision, summary }) => {
+                let evaluator = self.evaluators[at].clone();
+                self.rooms.evaluations.push(Evaluation { evaluator, decision, summary });
+                self.next_evaluator(at + 1)
+            }
+            (Stage::Body(permit), Answer::Ran { report }) => self.ran(&permit, *report),
+            (Stage::Body(permit), Answer::Unknown { cause, failure, message, over }) => {
+                let (call, dispatch, claim) = (permit.call, permit.dispatch, self.claim);
+                self.commit(Command::Doubt { call, cause, claim, dispatch, failure, message, over })
+            }
+            (Stage::Asking(permit), Answer::Reconciled { external_id, resolution, result }) => {
+                self.reconciled(&permit, external_id, resolution, result)
+            }
+            (Stage::After(at, call), Answer::Hook { elapsed_ms, told }) => {
+                self.after(at, call, told, elapsed_ms)
+            }
+            (_, _) => self.knock(false),
+        }
+    }
+
+    fn invocation(&self, at: usize, answer: HookAnswer, elapsed_ms: u64) -> Option<Invocation> {
+        let spec = self.spec(at)?.clone();
+        Some(Invocation { answer, elapsed_ms, spec })
+    }
+
+    fn keep(&mut self, at: usize, answer: HookAnswer, elapsed_ms: u64) {
+        let invocation = self.invocation(at, answer, elapsed_ms);
+        self.rooms.invocations.extend(invocation);
+    }
+
+    /// Each accepted change is what the next hook sees; whoever stops the call has the last word.
+    fn hook(&mut self, at: usize, answer: HookAnswer, elapsed_ms: u64) -> Ask {
+        let Some(invocation) = self.invocation(at, answer.clone(), elapsed_ms) else {
+            return self.knock(false);
+        };
+        match hooks::act(&invocation, true) {
+            Act::Rewrite(arguments) if self.point == HookPoint::BeforeToolCall => {
+                self.stage = Stage::Validating(at, answer, elapsed_ms);
+                Ask::Validate { arguments }
+            }
+            Act::Deny | Act::Interrupt | Act::Fail => {
+                self.rooms.invocations.push(invocation);
+                self.rooms.approval_hooks = false;
+                self.knock(true)
+            }
+            Act::Nothing | Act::Rewrite(_) | Act::AskPerson | Act::Again => {
+                self.rooms.invocations.push(invocation);
+                self.next_hook(at + 1)
+            }
+        }
+    }
+
+    fn after(&mut self, at: usize, call: CallId, answer: HookAnswer, elapsed_ms: u64) -> Ask {
+        let Some(invocation) = self.invocation(at, answer, elapsed_ms) else { return self.knock(false) };
+        if let Act::Rewrite(result) = hooks::act(&invocation, true) {
+            self.result = result;
+        }
+        self.ruled.push(invocation);
+        self.next_after(at + 1, call)
+    }
+
+    fn ran(&mut self, permit: &Permit, report: Report) -> Ask {
+        let tried = permit.dispatch;
+        let rules = self.hooks.at(HookPoint::AfterToolCall, 0).is_some();
+        // What provably did not happen may be tried again, under the same key.
+        self.again = report.status == EffectStatus::NoEffect && tried < self.entering.tool.max_attempts;
+        let unruled = rules && report.status == EffectStatus::Succeeded && report.output_error.is_none();
+        let report = Box::new(Report { unruled, ..report });
+        let (call, dispatch, claim) = (permit.call, permit.dispatch, self.claim);
+        self.commit(Command::Settle { call, claim, dispatch, report })
+    }
+
+    fn reconciled(
+        &mut self,
+        permit: &Permit,
+        external_id: Option<Key>,
+        resolution: Option<Resolution>,
+        result: Option<Payload>,
+    ) -> Ask {
+        let call = permit.call;
+        let Some(resolution) = resolution else {
+            let wait =
+                Wait { call: Some(call), on: crate::records::WaitOn::Doubt, subject: None, until: None };
+            return self.ends(Ask::Wait { call, wait });
+        };
+        self.again = resolution == Resolution::DidNotHappen;
+        let claim = Some(self.claim);
+        let reason = None;
+        self.commit(Command::Resolve { call, claim, external_id, force: false, reason, resolution, result })
+    }
+}

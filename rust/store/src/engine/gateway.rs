@@ -1,0 +1,229 @@
+//! What the gateway needs of a store: the active policy, the values behind recorded contents, a run's seed;
+//! and the rule that no permit for a write leaves before its barrier, which nobody can ask to be spared.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use holdfast_core::canonical::to_value;
+use holdfast_core::chain::Stamped;
+use holdfast_core::content::{CallDigest, Content, Seed, seal};
+use holdfast_core::entropy::Entropy;
+use holdfast_core::gateway::{Gate, recorded_arguments};
+use holdfast_core::ids::{CallId, RunId, StreamId};
+use holdfast_core::mutants::{Mutant, mutant};
+use holdfast_core::policy::ActivePolicy;
+use holdfast_core::records::{
+    Actor, Body, Draft, EffectClass, Failure, Key, PolicyActivated, PolicyDigest, Privacy, Reason, Record,
+    read,
+};
+use holdfast_core::run::{Command, Refused, View};
+use holdfast_core::state::{Outcome, RunState, State};
+use lru::LruCache;
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::{Durability, Engine, load, reading};
+use crate::clock::entropy;
+use crate::error::{Result, StoreError};
+use crate::rows::Look;
+use crate::store::Store;
+
+/// How a call ended, with the values that agent code gets.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Served {
+    pub call: CallId,
+    /// The result, or the message of the failure, was erased.
+    pub erased: bool,
+    pub external_id: Option<Key>,
+    pub failure: Option<Failure>,
+    pub message: Option<Value>,
+    pub name: String,
+    pub outcome: Option<Outcome>,
+    pub output_error: Option<Failure>,
+    pub reasons: Vec<Reason>,
+    pub result: Option<Value>,
+}
+
+/// What a process remembers of the gateway: nothing that the journal does not say.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    policy: Mutex<Option<Arc<ActivePolicy>>>,
+    seeds: Mutex<LruCache<RunId, Seed>>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        let most = std::num::NonZeroUsize::new(holdfast_core::limits::CACHED_STREAMS_MAX);
+        let seeds = LruCache::new(most.unwrap_or(std::num::NonZeroUsize::MIN));
+        Self { policy: Mutex::new(None), seeds: Mutex::new(seeds) }
+    }
+}
+
+/// Whether a command is decided by the active policy.
+pub(super) fn asks_policy(command: &Command) -> bool {
+    matches!(command, Command::Enter { .. } | Command::Vote { .. })
+}
+
+/// Whether a frame lets something act, so that nobody may hear of it before it is on the disk.
+pub(super) fn needs_barrier(state: &State, records: &[Stamped]) -> bool {
+    if mutant(Mutant::EarlyPermit) {
+        return false;
+    }
+    let writes = |record: &Record| {
+        let call = record.call.and_then(|id| state.as_run()?.calls.get(&id));
+        call.is_none_or(|call| call.effect == EffectClass::Write)
+    };
+    records.iter().any(|Stamped { record, .. }| match &record.body {
+        Body::EffectStarted(_) => writes(record),
+        Body::ApprovalDecided(_) | Body::GrantRevoked(_) | Body::EffectResolved(_) => true,
+        _ => false,
+    })
+}
+
+/// The value of a content of a run, by the position of its record: an older one is an ancestor's.
+fn value_at(
+    look: &dyn Look,
+    store: &dyn Store,
+    run: &RunState,
+    position: u64,
+    content: &Content,
+) -> Result<Option<Value>> {
+    let (mut id, mut base) = (run.id, run.base);
+    while position <= base {
+        let Some(row) = look.stream(StreamId::Run(id))? else { return Ok(None) };
+        let frames = look.frames(row.key, 0)?;
+        let Some(frame) = frames.first() else { return Ok(None) };
+        let texts = load::texts(frame)?;
+        let Some(first) = texts.first() else { return Ok(None) };
+        let Body::RunForked(forked) = Record::parse(first)?.body else { return Ok(None) };
+        (id, base) = (forked.parent, base.saturating_sub(forked.at));
+    }
+    reading::value_of(look, store, StreamId::Run(id), position - base, content)
+}
+
+impl Desk<'_> {
+    /// The active policy, parsed once per process and compared with the store's own stream each time.
+    fn active_policy(&self) -> Result<Option<Arc<ActivePolicy>>> {
+        let Some(State::Store(state)) = self.loaded(StreamId::Store).map(|loaded| &loaded.state) else {
+            return Ok(None);
+        };
+        let (Some(digest), Some(at)) = (state.policy, state.policy_at) else { return Ok(None) };
+        let mut kept = self.memory.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(policy) = kept.as_ref().filter(|policy| policy.digest == digest) {
+            return Ok(Some(Arc::clone(policy)));
+        }
+        let policy = Arc::new(self.read_policy(digest, at)?);
+        *kept = Some(Arc::clone(&policy));
+        Ok(Some(policy))
+    }
+
+    fn read_policy(&self, digest: PolicyDigest, at: u64) -> Result<ActivePolicy> {
+        let lost = || StoreError::Corrupt("the active policy cannot be read".to_owned());
+        let frames = self.rows.frames(self.loaded(StreamId::Store).ok_or_else(lost)?.key, at - 1)?;
+        let frame = frames.first().ok_or_else(lost)?;
+        let texts = load::texts(frame)?;
+        let place = usize::try_from(at - frame.first_seq).map_err(|_| lost())?;
+        let record = Record::parse(texts.get(place).ok_or_else(lost)?)?;
+        let Body::PolicyActivated(activated) = record.body else { return Err(lost()) };
+        let text = reading::value_of(&*self.rows, self.store, StreamId::Store, at, &activated.text)?;
+        let policy = ActivePolicy::new(read(&text.ok_or_else(lost)?).map_err(|_| lost())?)?;
+        if policy.digest == digest { Ok(policy) } else { Err(lost()) }
+    }
+
+    /// What a call at the door, or a vote, is decided with.
+    pub(super) fn gateway_rows(&self, command: &Command, view: &mut View<'_>) -> Result<()> {
+        if asks_policy(command) {
+            view.policy = self.active_policy()?;
+        }
+        if let (Command::Enter { call, .. }, Some(run)) = (command, view.state)
+            && let Some(placed) = recorded_arguments(run, call)
+        {
+            let (position, content) = (placed.position, &placed.content);
+            view.effective = value_at(&*self.rows, self.store, run, position, content)?;
+        }
+        Ok(())
+    }
+
+    /// How the call ended that the door speaks of.
+    pub(super) fn served(&mut self, run: RunId, gate: Option<&Gate>) -> Result<Option<Box<Served>>> {
+        let Some(Gate::Served { call } | Gate::RuleResult { call }) = gate else { return Ok(None) };
+        self.state(StreamId::Run(run))?;
+        let Some(run) = self.loaded(StreamId::Run(run)).and_then(|loaded| loaded.state.as_run()) else {
+            return Ok(None);
+        };
+        let Some(call) = run.calls.get(call) else { return Ok(None) };
+        let value = |content: Option<&Content>| match (content, call.result_at) {
+            (Some(content), Some(at)) => value_at(&*self.rows, self.store, run, at, content),
+            _ => Ok(None),
+        };
+        let told = call.failure.as_ref().and_then(|failure| failure.message.as_ref());
+        let (result, message) = (value(call.result.as_ref())?, value(told)?);
+        let erased = call.result.is_some() != result.is_some();
+        Ok(Some(Box::new(Served {
+            call: call.id,
+            erased,
+            external_id: call.external_id.clone(),
+            failure: call.failure.clone(),
+            message,
+            name: call.name.as_str().to_owned(),
+            outcome: call.outcome,
+            output_error: call.output_error.clone(),
+            reasons: call.reasons.clone(),
+            result,
+        })))
+    }
+}
+
+impl Engine {
+    /// Makes a policy the active one, and says which it is. The same policy again changes nothing.
+    pub fn activate_policy(&self, by: &Actor, policy: ActivePolicy) -> Result<PolicyDigest> {
+        let (by, entropy) = (by.clone(), entropy()?);
+        let digest = policy.digest;
+        self.run(Durability::Barrier, false, move |desk| {
+            let previous = match desk.state(StreamId::Store)? {
+                Some(State::Store(state)) if state.policy == Some(digest) => return Ok(digest),
+                Some(State::Store(state)) => state.policy,
+                _ => return Err(StoreError::Corrupt("the store has no stream of its own".to_owned())),
+            };
+            let text = to_value(&policy.policy)?;
+            let sealed = seal(text, salt(&entropy), Privacy::Internal)?;
+            let body = PolicyActivated { policy: digest, previous, text: sealed.content.clone() };
+            let draft = Draft { sealed: vec![sealed], ..Draft::new(body, by.clone()) };
+            desk.note(StreamId::Store, vec![draft])?;
+            Ok(digest)
+        })
+    }
+
+    /// The active policy; none if there never was one.
+    pub fn policy(&self) -> Result<Option<Arc<ActivePolicy>>> {
+        self.run(Durability::Commit, false, |desk| {
+            desk.state(StreamId::Store)?;
+            desk.active_policy()
+        })
+    }
+
+    /// The digest by which a call of a run is known.
+    pub fn call_digest(&self, run: RunId, kind: &str, name: &str, arguments: &Value) -> Result<CallDigest> {
+        let seeds = || self.memory.seeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = seeds().get(&run).cloned();
+        let seed = kept.map_or_else(|| self.read_seed(run), Ok)?;
+        seeds().put(run, seed.clone());
+        Ok(seed.call_digest(kind, name, arguments)?)
+    }
+
+    fn read_seed(&self, id: RunId) -> Result<Seed> {
+        let value = self.run(Durability::Commit, false, move |desk| {
+            desk.state(StreamId::Run(id))?;
+            let run = desk.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run());
+            let run = run.ok_or(StoreError::from(Refused::NoSuchRun))?;
+            value_at(&*desk.rows, desk.store, run, 1, &run.seed)
+        })?;
+        let lost = || StoreError::Corrupt(format!("the seed of {id} cannot be read"));
+        value.as_ref().and_then(Seed::from_value).ok_or_else(lost)
+    }
+}
+
+fn salt(entropy: &Entropy) -> holdfast_core::content::Salt {
+    let mut salt = [0u8; 16];
+    salt.copy_from_slice(&entropy.0[..16]);
+    holdfast_core::content::Salt(salt)
+}

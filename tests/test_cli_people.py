@@ -1,0 +1,105 @@
+"""Approvals, effects and policies from the command line: another process decides, and the run goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def holdfast(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "holdfast", *arguments, "--store", str(folder / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def told(folder: Path, *arguments: str) -> Any:
+    code, out, errors = holdfast(folder, *arguments, "--json")
+    assert code == 0, errors
+    return json.loads(out)
+
+
+def attempt(folder: Path, body: Any) -> str:
+    """One attempt at the run's step, by a process that has the tools."""
+    with hf.open(folder / "runs") as store:
+        gate = hf.Gateway(store)
+
+        @gate.tool(effect="write", risk="high")
+        def wire(cents: int, to: str) -> dict[str, int]:
+            return body(cents, to)  # type: ignore[no-any-return]
+
+        claim = store.claim(worker="w1", lease=30)
+        assert claim is not None
+        return gate.attempt(claim, lambda step: step.call(wire, key="k1", cents=7, to="a\u202eb"))
+
+
+def test_a_request_is_shown_approved_once_and_the_run_goes_on(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "runs") as store:
+        store.create_run(agent="support")
+    assert attempt(tmp_path, lambda *_: {}) == "waiting"
+    (request,) = told(tmp_path, "approvals")
+    assert (request["tool"], request["arguments"]) == ("wire", {"cents": 7, "to": "a\u202eb"})
+    code, out, _ = holdfast(tmp_path, "approvals", "show", request["id"])
+    assert code == 0
+    assert "\\u202e" in out
+    assert "\u202e" not in out
+    approved = told(tmp_path, "approvals", "approve", request["id"], "--by", "dana", "--reason", "seen")
+    assert approved["status"] == "approved"
+    code, _, errors = holdfast(tmp_path, "approvals", "deny", request["id"], "--by", "eve")
+    assert (code, errors.split(":")[0]) == (1, "approval_over")
+    assert told(tmp_path, "approvals", "list") == []
+    code, _, errors = holdfast(
+        tmp_path, "approvals", "approve", "apr_01m7kwsnzjfvfafgkfjcsnat52", "--by", "x"
+    )
+    assert (code, errors.split(":")[0]) == (1, "no_such_approval")
+    assert attempt(tmp_path, lambda cents, _: {"sent": cents}) == "completed"
+
+
+def test_a_doubt_is_listed_with_its_key_and_resolved_from_a_file(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "runs") as store:
+        store.create_run(agent="support")
+    attempt(tmp_path, lambda *_: {})
+    (request,) = told(tmp_path, "approvals")
+    told(tmp_path, "approvals", "approve", request["id"], "--by", "dana")
+
+    def lost(*_: object) -> None:
+        raise ConnectionError("hunter2")
+
+    assert attempt(tmp_path, lost) == "waiting"
+    (doubt,) = told(tmp_path, "effects")
+    assert (doubt["tool"], doubt["cause"], doubt["key"][:3]) == ("wire", "raised", "hf_")
+    assert holdfast(tmp_path, "effects")[0] == 0
+    result = tmp_path / "result.json"
+    code, _, errors = holdfast(tmp_path, "effects", "resolve", doubt["id"], "--by", "dana")
+    assert (code, "say one of" in errors) == (2, True)
+    code, _, errors = holdfast(
+        tmp_path, "effects", "resolve", doubt["id"], "--by", "dana", "--happened", str(result)
+    )
+    assert code == 2
+    result.write_text('{"sent": 7}')
+    told(tmp_path, "effects", "resolve", doubt["id"], "--by", "dana", "--happened", str(result))
+    assert told(tmp_path, "effects") == []
+    assert attempt(tmp_path, lost) == "completed"
+
+
+def test_a_policy_is_checked_activated_and_shown(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "runs"):
+        pass
+    assert told(tmp_path, "policy") is None
+    file = tmp_path / "policy.toml"
+    file.write_text('[[rule]]\nname = "never"\ntool = "wire"\ndecide = "deny"\n')
+    command = [sys.executable, "-m", "holdfast", "policy", "check", str(file), "--json"]
+    digest = json.loads(subprocess.check_output(command, text=True))["digest"]
+    assert told(tmp_path, "policy", "activate", str(file), "--by", "dana") == {"digest": digest}
+    shown = told(tmp_path, "policy", "show")
+    assert (shown["digest"], shown["policy"]["rules"][0]["name"]) == (digest, "never")
+    file.write_text('[[rule]]\ndescide = "deny"\n')
+    code, _, errors = holdfast(tmp_path, "policy", "activate", str(file), "--by", "dana")
+    assert (code, errors.split(":")[0]) == (1, "bad_policy")
+    assert told(tmp_path, "policy", "show")["digest"] == digest
