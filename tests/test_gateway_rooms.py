@@ -359,3 +359,78 @@ def test_a_worker_that_lost_its_step_reports_late_and_the_doubt_is_settled() -> 
     newer = store.claim(worker="w3", lease=30)
     assert newer is not None
     assert gate.call(newer, pay, key="k1") == "paid"
+
+
+def test_a_cancelled_hook_has_said_nothing_and_the_call_is_asked_about_anew() -> None:
+    desk = Desk()
+    refund = refunds(desk)
+
+    async def story() -> None:
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        @desk.gate.hook("before_tool_call", timeout=30)
+        async def slow(_: gw.Subject) -> None:
+            asked.set()
+            await go.wait()
+
+        task = asyncio.create_task(desk.gate.acall(desk.claim, refund, key="k1", order="1", cents=1))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert "call.opened" not in desk.kinds()
+        go.set()
+        await desk.gate.acall(desk.claim, refund, key="k1", order="1", cents=1)
+
+    asyncio.run(story())
+    assert len(desk.happened) == 1
+
+
+def test_a_write_that_is_cancelled_while_its_permit_is_written_does_not_begin() -> None:
+    desk = Desk()
+    refund = refunds(desk)
+
+    async def story() -> None:
+        task = asyncio.create_task(desk.gate.acall(desk.claim, refund, key="k1", order="1", cents=1))
+        await asyncio.sleep(0)  # it has asked the store
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert desk.happened == []
+        assert desk.kinds()[-2:] == ["effect.started", "effect.settled"]
+        await desk.gate.acall(desk.claim, refund, key="k1", order="1", cents=1)
+
+    asyncio.run(story())
+    assert len(desk.happened) == 1
+
+
+def test_an_outcome_is_known_whatever_a_body_makes_up_around_it() -> None:
+    desk = Desk()
+
+    @desk.gate.tool(effect="write")
+    def odd(what: str) -> object:
+        desk.happened.append(what)
+        if what == "raises":
+            raise hf.EffectFailed("\ud800", code="Not A Token!")
+        if what == "doubt":
+            raise ValueError("\ud800")
+        return hf.Result("x", external_id="", usage={"apples": -1})
+
+    with pytest.raises(hf.OutcomeError) as unrecordable:
+        desk.call(odd, "k1", what="returns")
+    assert unrecordable.value.code == "result_unrecordable"
+    with pytest.raises(hf.EffectFailed):
+        desk.call(odd, "k2", what="raises")
+    with pytest.raises(hf.Suspended):
+        desk.call(odd, "k3", what="doubt")
+    calls = desk.store.state(desk.run)["calls"].values()
+    assert sorted(call["phase"] for call in calls) == ["doubted", "settled", "settled"]
+    assert desk.happened == ["returns", "raises", "doubt"]
+
+
+def test_two_evaluators_of_one_name_are_refused() -> None:
+    desk = Desk()
+    desk.gate.evaluator(name="e")(lambda _: "allow")
+    with pytest.raises(hf.ToolError) as refused:
+        desk.gate.evaluator(name="e")(lambda _: "allow")
+    assert refused.value.code == "hook_exists"

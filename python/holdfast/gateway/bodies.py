@@ -152,7 +152,9 @@ async def arun(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ra
         try:
             ran.value = await _awaited(body, timeout)
         except TimeoutError as error:
-            ran = Ran(timed_out=True) if error.args == (_LATE,) else Ran(error=error)
+            # Cancelled; what it had handed to threads may still run.
+            late = error.args == (_LATE,)
+            ran = Ran(timed_out=True, over=False) if late else Ran(error=error)
         except BaseException as error:
             ran.error = error
         ran.elapsed_ms = _elapsed(begun)

@@ -12,14 +12,14 @@ from holdfast import _core
 from holdfast.errors import HoldfastError
 from holdfast.gateway import bodies
 from holdfast.gateway.hooks import Hook, Observer, Subject, spec_of
-from holdfast.gateway.outcomes import Stopped, Suspended
+from holdfast.gateway.outcomes import NoEffect, Stopped, Suspended
 from holdfast.gateway.passage import Asked, Commit, Passenger, Pause, Run, unknown_tool
 from holdfast.gateway.policy import Policy
 from holdfast.gateway.tools import Approval, Effect, Options, Risk, Tool, refuse
 from holdfast.store.commands import human
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
     from holdfast.gateway.hooks import Failure, Overflow, Point, Privacy
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,10 @@ class Gateway:
         """Registers a function that returns ``"allow"``, ``"ask"`` or ``"deny"``; it can only tighten."""
 
         def register(body: Callable[[Subject], Any]) -> Evaluator:
-            evaluator = Evaluator(body, timeout)
-            self.evaluators[name or body.__name__] = evaluator
+            evaluator, called = Evaluator(body, timeout), name or body.__name__
+            if called in self.evaluators:
+                raise refuse("hook_exists", f"another evaluator is called {called}")
+            self.evaluators[called] = evaluator
             return evaluator
 
         return register
@@ -305,27 +308,46 @@ def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it
         return end.value
 
 
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Waits for work whatever happens, and says whether it was to be cancelled meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return task.result(), cancelled
+
+
 async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it is)
-    """The same on an event loop, which never waits for the disk or for a body."""
+    """The same on an event loop, which never waits for the disk or for a body.
+
+    A cancellation is heard at once by hooks and reads. What was sent to the store or into the world is
+    waited for first, so that the journal knows; a write that has not begun by then does not begin.
+    """
     cancelled: asyncio.CancelledError | None = None
 
     async def do(asked: Commit | Run | Pause) -> object:
         nonlocal cancelled
+        heard: asyncio.CancelledError | None = None
+        if isinstance(asked, Pause):
+            await asyncio.sleep(asked.seconds)
+            return None
         if isinstance(asked, Commit):
-            work: Any = store.aio.run(asked.call)
-        elif isinstance(asked, Run):
-            work = bodies.arun(asked.body, asked.timeout, is_async=asked.is_async)
-            if asked.settles:
-                task = asyncio.ensure_future(work)
-                while not task.done():
-                    try:
-                        await asyncio.wait([task])
-                    except asyncio.CancelledError as error:
-                        cancelled = error  # heard, and obeyed once the journal knows the outcome
-                return task.result()
-        else:
-            work = asyncio.sleep(asked.seconds)
-        return await work
+            try:
+                done, heard = await _to_the_end(store.aio.run(asked.call))
+            finally:
+                cancelled = cancelled or heard
+            return done
+        if cancelled is not None:
+            return bodies.Ran(error=NoEffect("cancelled before it began"))
+        body = bodies.arun(asked.body, asked.timeout, is_async=asked.is_async)
+        if not asked.settles:
+            return await body
+        ran, heard = await _to_the_end(body)
+        cancelled = cancelled or heard
+        return ran
 
     try:
         asked = next(way)
@@ -340,3 +362,7 @@ async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says 
         if cancelled is not None:
             raise cancelled from None
         return end.value
+    except BaseException as error:
+        if cancelled is not None:
+            raise cancelled from error
+        raise

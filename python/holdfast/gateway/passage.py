@@ -195,7 +195,11 @@ class Passenger:
         return {"answer": "evaluated", "decision": said}
 
     def _run(self, body: Callable[[], Any], timeout_ms: float, is_async: bool) -> Generator[Run, Ran, Ran]:
-        return (yield Run(body, timeout_ms / 1000, is_async))
+        """A body on the way. Interrupted, it has said nothing: the call is asked about anew another time."""
+        ran = yield Run(body, timeout_ms / 1000, is_async)
+        if ran.error is not None and not isinstance(ran.error, Exception):
+            raise ran.error
+        return ran
 
     # Bodies.
 
@@ -226,8 +230,8 @@ class Passenger:
             observer.tell(self._seen("before_tool_call", permit["arguments"]))
         try:
             body = self._body(permit["arguments"], call)
-        except ValidationError:
-            failure = _failure("ValidationError", code="bad_arguments")
+        except Exception as error:
+            failure = _failure(type(error).__qualname__, code="bad_arguments")
             return _ran("no_effect", 0, failure=failure, message="the recorded arguments no longer fit")
         try:
             ran = yield body
@@ -255,9 +259,11 @@ class Passenger:
         if isinstance(error, EffectFailed):
             failure = _failure(error.error, code=error.code)
             return _ran("failed", ran.elapsed_ms, failure=failure, message=_said(error))
+        failure = _failure(type(error).__qualname__)
         if not isinstance(error, Exception):
             self.fatal = error  # raised again once the journal knows
-        failure = _failure(type(error).__qualname__)
+            if not writes:
+                return _ran("cancelled", ran.elapsed_ms, failure=failure)
         if writes:
             return _unknown("raised", failure, _said(error), over=True)
         return _ran("failed", ran.elapsed_ms, failure=failure, message=_said(error))
@@ -271,8 +277,8 @@ class Passenger:
             value = self.tool.told(_plain(ran.value))
         except ValidationError:
             extra["output_error"] = _failure("ValidationError", code="output_invalid")
-        except CanonicalError as error:
-            extra["output_error"] = _failure("CanonicalError", code="result_unrecordable")
+        except Exception as error:
+            extra["output_error"] = _failure(type(error).__qualname__, code="result_unrecordable")
             self.cause = error
         else:
             self.live = value
@@ -285,7 +291,11 @@ class Passenger:
     def _settled(self, answer: Json) -> Generator[Commit | Pause, Any, tuple[str, Any]]:
         """Has an outcome written: again while the store is busy or full, and as a late report when another
         worker has the step by now."""
-        _, detail = self.way.answer(answer)
+        try:
+            _, detail = self.way.answer(answer)
+        except HoldfastError:  # something in it cannot be written down; that it ended, and how, can
+            answer = _bare(answer)
+            _, detail = self.way.answer(answer)
         waited = 0.0
         while True:
             try:
@@ -403,6 +413,17 @@ def _ran(status: str, elapsed_ms: int, message: str | None = None, **extra: Any)
 def _unknown(cause: str, failure: Json, message: str, *, over: bool) -> Json:
     told = {"privacy": "internal", "value": message}
     return {"answer": "unknown", "cause": cause, "failure": failure, "message": told, "over": over}
+
+
+def _bare(answer: Json) -> Json:
+    """An answer without anything that a body made up."""
+    if answer["answer"] == "unknown":
+        return _unknown(answer["cause"], _failure("Error"), "", over=answer["over"])
+    report = answer["report"]
+    if report["status"] == "succeeded":
+        failure = _failure("RecordError", code="result_unrecordable")
+        return _ran("succeeded", report["elapsed_ms"], output_error=failure)
+    return _ran(report["status"], report["elapsed_ms"], failure=_failure("Error"))
 
 
 OUTCOMES = {"succeeded": "succeeded", "no_effect": "no_effect", "cancelled": "cancelled"}

@@ -95,6 +95,8 @@ def _rule(table: object, at: int) -> dict[str, Any]:
     _known(table, WORDS, path)
     if "decide" not in table:
         raise _refuse("a rule decides: allow, ask or deny", path)
+    if not isinstance(table.get("labels", {}), dict):
+        raise _refuse("labels is a table", f"{path}.labels")
     rule: dict[str, Any] = {
         "decide": table["decide"],
         "labels": dict(table.get("labels", {})),
@@ -130,16 +132,22 @@ class Policy:
             PolicyError: ``bad_policy``, with the place of what is wrong.
         """
         if isinstance(source, str | Path):
-            text = source if isinstance(source, str) and "\n" in source else Path(source).read_text("utf-8")
             try:
+                inline = isinstance(source, str) and "\n" in source
+                text = str(source) if inline else Path(source).read_text("utf-8")
                 table: Mapping[str, Any] = tomllib.loads(text)
+            except (OSError, UnicodeDecodeError) as error:
+                raise _refuse(f"the file cannot be read: {type(error).__name__}", "$") from None
             except tomllib.TOMLDecodeError as error:
                 raise _refuse(f"not TOML: {error}", "$") from None
         else:
             table = source
         _known(table, frozenset(("approvers", "rule")), "$")
         rules = [_rule(rule, at) for at, rule in enumerate(_list(table.get("rule", [])))]
-        approvers = {name: _list(roles) for name, roles in dict(table.get("approvers", {})).items()}
+        people = table.get("approvers", {})
+        if not isinstance(people, dict):
+            raise _refuse("approvers is a table: a name, and the roles that it has", "approvers")
+        approvers = {name: _list(roles) for name, roles in people.items()}
         policy = cls(rules, approvers)
         _ = policy.digest  # the core reads it too, and refuses what it does not know
         return policy
