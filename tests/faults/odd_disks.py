@@ -58,16 +58,17 @@ def serve(device: int) -> None:
 def fuse(folder: str) -> None:
     """Opens a store on a FUSE mount."""
     device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The mount comes first: reading from a device that is not mounted yet is refused, and the server would end.
+    if libc.mount(b"test", folder.encode(), b"fuse", 0, options.encode()) != 0:
+        raise OSError(ctypes.get_errno(), "cannot mount FUSE")
     server = os.fork()
     if server == 0:
         try:
             serve(device)
         finally:
             os._exit(0)
-    options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"test", folder.encode(), b"fuse", 0, options.encode()) != 0:
-        raise OSError(ctypes.get_errno(), "cannot mount FUSE")
     os.close(device)  # without its server the mount answers with errors instead of waiting
     told = {"open": told_of(folder), "below": told_of(f"{folder}/store"), "listed": os.path.isdir(folder)}  # noqa: PTH112
     libc.umount2(folder.encode(), 2)
