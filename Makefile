@@ -45,8 +45,8 @@ lint: $(BUILD_STAMP) ## Check formatting, lints, types and the extension's stubs
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest holdfast._core
 
-bench: $(BUILD_STAMP) ## Measure and rewrite docs/BENCHMARKS.md
-	$(BIN)/python benches/run.py
+bench: $(BUILD_STAMP) ## Measure and rewrite docs/BENCHMARKS.md (ONLY=gateway: one section)
+	$(BIN)/python benches/run.py $(ONLY)
 
 faults: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the property and fault tests for a long time
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --workspace --locked --release

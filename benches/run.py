@@ -1,4 +1,5 @@
-"""Runs every bench and writes docs/BENCHMARKS.md, whole. A bench is a module beside this one that has
+"""Runs every bench and writes docs/BENCHMARKS.md; ``make bench ONLY=gateway`` measures one and keeps the
+other sections as they are, each with its own date. A bench is a module beside this one that has
 ``section()``, which measures and returns Markdown, and ``PACKAGES``, the packages it compares with.
 """
 
@@ -8,10 +9,12 @@ import datetime
 import importlib
 import os
 import platform
+import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
-BENCHES = ["canonical", "store"]
+BENCHES = ["canonical", "store", "gateway"]
 OUTPUT = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"
 
 
@@ -31,13 +34,12 @@ def heading(packages: list[str]) -> str:
 
 # Benchmarks
 
-Every figure on this page was written by `make bench`, in one run, on one machine. Compare ratios, not times:
+Every section of this page was written by `make bench`, in one run, on one machine. Compare ratios, not times:
 times change from machine to machine.
 
 | | |
 | --- | --- |
 | command | `make bench` |
-| date | {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC |
 | processor | {cpu_model()}, {os.cpu_count()} cores |
 | system | {platform.system()} {platform.release()}, {platform.machine()} |
 | Python | {platform.python_implementation()} {platform.python_version()} |
@@ -45,11 +47,29 @@ times change from machine to machine.
 """
 
 
+def dated(name: str, section: str) -> str:
+    """A section between marks, so that it can be found again."""
+    now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
+    return f"<!-- {name} -->\n{section.rstrip()}\n\nMeasured on {now}.\n<!-- end of {name} -->\n"
+
+
+def kept(name: str) -> str | None:
+    """A section as it was written before."""
+    page = OUTPUT.read_text(encoding="utf-8") if OUTPUT.exists() else ""
+    found = re.search(f"<!-- {name} -->.*?<!-- end of {name} -->\n", page, re.DOTALL)
+    return found and found[0]
+
+
 def main() -> None:
     """Measures, prints and writes."""
-    benches = [importlib.import_module(name) for name in BENCHES]
-    packages = [package for bench in benches for package in bench.PACKAGES]
-    page = "\n".join([heading(packages), *(bench.section() for bench in benches)])
+    only = sys.argv[1:] or BENCHES
+    benches = {name: importlib.import_module(name) for name in BENCHES}
+    packages = [package for bench in benches.values() for package in bench.PACKAGES]
+    sections = []
+    for name, bench in benches.items():
+        old = None if name in only else kept(name)
+        sections.append(old if old is not None else dated(name, bench.section()))
+    page = "\n".join([heading(packages), *sections])
     OUTPUT.write_text(page, encoding="utf-8")
     print(page)
     print(f"wrote {OUTPUT.relative_to(Path.cwd()) if OUTPUT.is_relative_to(Path.cwd()) else OUTPUT}")

@@ -64,6 +64,7 @@ fn new_run(random: [u8; 10]) -> (NewRun, NewStep) {
     let run = NewRun {
         agent: name("import"),
         budget: None,
+        capabilities: None,
         deadline: None,
         id: RunId::new(1_763_251_200_123, random),
         input: payload(json!({"file": "a.csv"})),

@@ -11,7 +11,7 @@ class Desk:
     """A store, a gateway and a claimed step; a list of what happened outside."""
 
     def __init__(self, **options: Any) -> None:
-        self.store = hf.open("memory:")
+        self.store = hf.open(options.pop("url", "memory:"))
         self.gate = hf.Gateway(self.store, policy=options.pop("policy", None), by="dana")
         self.run = self.store.create_run(agent="support", **options)
         claim = self.store.claim(worker="w1", lease=30)

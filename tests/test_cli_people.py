@@ -103,3 +103,46 @@ def test_a_policy_is_checked_activated_and_shown(tmp_path: Path) -> None:
     code, _, errors = holdfast(tmp_path, "policy", "activate", str(file), "--by", "dana")
     assert (code, errors.split(":")[0]) == (1, "bad_policy")
     assert told(tmp_path, "policy", "show")["digest"] == digest
+
+
+def test_a_request_is_edited_approved_for_the_session_and_the_grant_taken_back(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "runs") as store:
+        store.create_run(agent="support", session=store.create_session())
+    attempt(tmp_path, lambda *_: {})
+    (first,) = told(tmp_path, "approvals")
+    changed = tmp_path / "arguments.json"
+    edit = ("approvals", "edit", first["id"], str(changed), "--by", "dana")
+    code, _, errors = holdfast(tmp_path, *edit)
+    assert (code, "cannot be read" in errors, "Traceback" in errors) == (2, True, False)
+    changed.write_text("7")
+    assert holdfast(tmp_path, *edit)[0] == 2
+    changed.write_text('{"cents": 5, "to": "b"}')
+    assert told(tmp_path, *edit)["status"] == "superseded"
+    attempt(tmp_path, lambda *_: {})
+    (second,) = told(tmp_path, "approvals")
+    assert second["arguments"] == {"cents": 5, "to": "b"}
+    session = ("--session-uses", "3", "--session-when", '{"args.cents": {"max": 9}}')
+    approve = ("approvals", "approve", second["id"], "--by", "dana")
+    code, _, errors = holdfast(tmp_path, *approve, "--session-uses", "3", "--session-when", "[]")
+    assert (code, "not a JSON object" in errors) == (2, True)
+    assert told(tmp_path, *approve, *session)["status"] == "approved_for_session"
+    grants = told(tmp_path, "grants")
+    standing = next(grant for grant in grants if grant["stream"].startswith("ses_"))
+    assert (standing["uses"], standing["spent"], standing["revoked"], len(grants)) == (3, 0, False, 2)
+    assert holdfast(tmp_path, "grants", "list", "--of", standing["stream"])[0] == 0
+    assert holdfast(tmp_path, "grants", "revoke", standing["id"], "--by", "dana")[0] == 0
+    (standing,) = told(tmp_path, "grants", "list", "--of", standing["stream"])
+    assert standing["revoked"] is True
+    assert attempt(tmp_path, lambda cents, _: {"sent": cents}) == "completed"
+
+
+def test_what_a_run_holds_is_listed_and_taken_back(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "runs") as store:
+        run = store.create_run(agent="support", capabilities=[hf.capability("wire")])
+    (held,) = told(tmp_path, "capabilities", "list", run)
+    assert (held["target"], held["rights"], held["revoked"]) == ("wire", ["call"], False)
+    revoke = ("capabilities", "revoke", run, held["id"], "--by", "dana", "--reason", "enough")
+    assert holdfast(tmp_path, *revoke)[0] == 0
+    code, out, _ = holdfast(tmp_path, "capabilities", "list", run)
+    assert (code, "yes" in out) == (0, True)
+    assert attempt(tmp_path, lambda *_: {}) == "failed"

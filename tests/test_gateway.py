@@ -190,7 +190,7 @@ def test_a_keyed_write_in_doubt_is_sent_off_again_and_one_that_reconciles_is_ask
     ledger: dict[str, str] = {}
     tries = []
 
-    @desk.gate.tool(effect="write", reconcile=ask)
+    @desk.gate.tool(effect="write", reconcile=ask, attempts=2)
     def asked(lose: bool, call: hf.Call) -> str:
         tries.append(call.dispatch)
         if lose and call.dispatch == 1:

@@ -5,6 +5,7 @@ which governs the calls of tools. Under it lie :mod:`holdfast.canonical`, :mod:`
 :mod:`holdfast.records` and :mod:`holdfast.contracts`.
 """
 
+from holdfast import sandbox, sql
 from holdfast._core import __version__
 from holdfast.errors import (
     CanonicalError,
@@ -17,14 +18,19 @@ from holdfast.errors import (
 )
 from holdfast.gateway import (
     Approvals,
+    Approve,
     BudgetRefused,
     Call,
     CannotTell,
+    Capabilities,
     Denied,
+    Deny,
     DidNotHappen,
     EffectFailed,
     Effects,
+    ForSession,
     Gateway,
+    Grants,
     Happened,
     Keyed,
     NoEffect,
@@ -36,7 +42,9 @@ from holdfast.gateway import (
     Suspended,
     Tool,
     ToolError,
+    capability,
 )
+from holdfast.secrets import Secret
 from holdfast.store import Claim, Record, Report, Store, doctor, restore
 from holdfast.store import open_store as open
 
@@ -76,4 +84,13 @@ __all__ = [
     "doctor",
     "open",
     "restore",
+    "Approve",
+    "Capabilities",
+    "Deny",
+    "ForSession",
+    "Grants",
+    "Secret",
+    "capability",
+    "sandbox",
+    "sql",
 ]

@@ -13,6 +13,8 @@ __all__ = [
     "Journal",
     "Passage",
     "Progress",
+    "Round",
+    "Schema",
     "Store",
     "Tool",
     "__version__",
@@ -40,8 +42,10 @@ __all__ = [
     "record_check",
     "record_kinds",
     "request_check",
+    "revoke_session_grant",
     "run_verify",
     "schemas",
+    "secret_digest",
     "store_doctor",
     "store_plan",
     "store_restore",
@@ -191,6 +195,31 @@ class Passage:
     def late(self) -> Call | None: ...
     def answer(self, answer: object, /) -> tuple[str, Any]: ...
 
+@final
+class Round:
+    @staticmethod
+    def open(
+        run: str,
+        by: object,
+        claim: object | None,
+        call: tuple[str, int] | None,
+        point: object,
+        subject: object,
+        hooks: Hooks,
+        /,
+    ) -> Round | None: ...
+    def begin(self) -> tuple[str, Any]: ...
+    def answer(self, answer: object, /) -> tuple[str, Any]: ...
+
+@final
+class Schema:
+    def __new__(cls, schema: object, /) -> Schema: ...
+    def check(self, value: object, /) -> tuple[str, str] | None: ...
+
+def revoke_session_grant(
+    store: Store, by: object, session: str, grant: str, reason: str | None = None, /
+) -> None: ...
+def secret_digest(store: Store, run: str, name: str, secret: object, /) -> str: ...
 def activate_policy(store: Store, by: object, policy: object, /) -> str: ...
 def active_policy(store: Store, /) -> tuple[str, dict[str, Any]] | None: ...
 def policy_digest(policy: object, /) -> str: ...

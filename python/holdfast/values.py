@@ -24,6 +24,7 @@ from pydantic_core import to_jsonable_python
 
 from holdfast._core import canonical_dumps, error_codes
 from holdfast.errors import CanonicalError
+from holdfast.secrets import Secret
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 """What JSON can say."""
@@ -109,6 +110,8 @@ class _Walk:
                 return _in_order(self.sequence(value, depth, in_set=True))
             case BaseModel():
                 return self.dumped(value, depth)
+            case Secret():
+                _refuse("secret_value", "a secret is not stored")
             case type():
                 _refuse("not_json", f"a value of type {_name(value)} is not JSON")
             case Iterator():

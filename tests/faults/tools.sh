@@ -1,13 +1,15 @@
 #!/bin/sh
 # Installs what the fault tests use and is not there: strace (crashes and errors at system calls), a C
-# compiler (the shim of unsynced writes), mkfs for power cuts. Needs Debian's packages and root; without them
-# the tests say what they could not run.
+# compiler (the shim of unsynced writes), mkfs for power cuts, bubblewrap, a PostgreSQL server. Needs Debian's
+# packages and root; without them the tests say what they could not run.
 set -eu
 missing=""
 command -v strace >/dev/null 2>&1 || missing="$missing strace"
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 command -v mkfs.ext4 >/dev/null 2>&1 || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"
 command -v mkfs.xfs >/dev/null 2>&1 || [ -x /sbin/mkfs.xfs ] || missing="$missing xfsprogs"
+command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing$missing"

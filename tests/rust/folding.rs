@@ -133,12 +133,15 @@ fn what_is_said_about_an_effect_is_said_about_its_newest_dispatch() {
         world.start_call(claim, 1);
         (world, claim)
     };
-    let say = |dispatch, body: Body| {
-        let (mut world, claim) = twice();
+    let say_in = |world: &mut World, claim: Claim, dispatch, body: Body| {
         let mut draft = Draft::new(body, worker("w1"));
         (draft.step, draft.fence, draft.call) = (Some(claim.step), Some(claim.fence), Some(call_id(1)));
         draft.dispatch = Some(dispatch);
         world.journal.write(vec![draft], &world.now).is_ok()
+    };
+    let say = |dispatch, body: Body| {
+        let (mut world, claim) = twice();
+        say_in(&mut world, claim, dispatch, body)
     };
     let doubted = || Body::from(EffectDoubted { cause: DoubtCause::Raised, failure: None, over: None });
     let late = || {
@@ -146,7 +149,10 @@ fn what_is_said_about_an_effect_is_said_about_its_newest_dispatch() {
         Body::from(EffectLate { external_id: None, failure: None, result: None, status })
     };
     assert!(say(2, doubted()) && !say(1, doubted()));
-    assert!(say(2, late()) && !say(1, late()));
+    assert!(!say(2, late()), "nothing that is still on its way is late");
+    let (mut world, claim) = twice();
+    assert!(say_in(&mut world, claim, 2, doubted()));
+    assert!(!say_in(&mut world, claim, 1, late()) && say_in(&mut world, claim, 2, late()));
     assert!(
         say(2, settled(EffectStatus::Succeeded).into()) && !say(1, settled(EffectStatus::Succeeded).into())
     );

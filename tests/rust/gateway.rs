@@ -52,7 +52,7 @@ fn hooks_are_asked_only_about_what_is_new() {
     let (mut world, claim) = World::attached();
     let knock = refund(json!({}));
     let before = world.kinds().len();
-    assert_eq!(world.enter(claim, &knock), Gate::Rooms {});
+    assert_eq!(world.enter(claim, &knock), Gate::Rooms { edited: None });
     assert_eq!(world.since(before).len(), 0);
     let permit = world.permitted(claim, &through(&knock, vec![]));
     world.ask(worker("w1"), settled(claim, &permit, EffectStatus::Succeeded)).unwrap();
@@ -117,7 +117,7 @@ fn a_stale_worker_changes_nothing_and_its_late_result_settles_an_open_doubt() {
     // A second report is kept, and changes nothing.
     world.ask(worker("w1"), late).unwrap();
     let newest = world.claim(1, "w2").unwrap();
-    assert_eq!(world.enter(newest, &refund(json!({}))), Gate::Served { call: permit.call });
+    assert_eq!(world.enter(newest, &refund(json!({}))), Gate::RuleResult { call: permit.call });
 }
 
 #[test]
@@ -203,6 +203,37 @@ fn a_key_that_still_protects_lets_the_same_call_go_again_and_one_that_does_not_n
     assert!(matches!(world.enter(claim, &again(&spec)), Gate::Wait { .. }));
 }
 
+/// Found by a reader: the first body was given up and lives, and only the repeat's permit was looked at.
+#[test]
+fn an_older_permit_that_may_still_act_is_waited_for_too() {
+    let spec = ToolSpec { reconciles: true, max_attempts: 2, ..keyed(120_000) };
+    let call = entering(spec, "k1", json!({"cents": 5}));
+    let (mut world, claim) = World::attached();
+    let first = world.permitted(claim, &through(&call, vec![]));
+    world.ask(worker("w1"), doubt(claim, &first, false)).unwrap();
+    let second = world.permitted(claim, &call);
+    world.ask(worker("w1"), doubt(claim, &second, true)).unwrap();
+    let told = world.enter(claim, &call);
+    assert!(matches!(&told, Gate::Wait { wait, .. } if wait.until.is_some()), "{told:?}");
+    assert_eq!(world.refused(dana(), resolve(first.call, 2, Resolution::DidNotHappen)), "permit_may_act");
+    world.tick(16_000);
+    assert!(matches!(world.enter(claim, &call), Gate::Reconcile { .. }));
+}
+
+/// Found by a reader: two people look at one doubt, and the second answers when there is another.
+#[test]
+fn what_is_said_about_one_dispatch_resolves_no_other() {
+    let (mut world, claim, permit) = crashed(&tool("refund", EffectClass::Write), true);
+    world.ask(dana(), resolve(permit.call, 1, Resolution::DidNotHappen)).unwrap();
+    let second = world.permitted(claim, &refund(json!({"cents": 5})));
+    world.ask(worker("w2"), doubt(claim, &second, true)).unwrap();
+    assert_eq!(
+        world.refused(person("erik"), resolve(permit.call, 1, Resolution::DidNotHappen)),
+        "other_dispatch"
+    );
+    world.ask(person("erik"), resolve(permit.call, 2, Resolution::Happened)).unwrap();
+}
+
 /// Found by a schedule: the repeat did nothing, and what it repeated had happened.
 #[test]
 fn a_repeat_that_did_nothing_says_nothing_about_what_it_repeats() {
@@ -228,6 +259,7 @@ fn a_tool_is_asked_whether_it_happened_only_when_the_old_permit_can_no_longer_ac
     let did_not = Command::Resolve {
         claim: Some(claim),
         call: permit.call,
+        dispatch: 1,
         external_id: None,
         force: false,
         reason: None,
@@ -244,7 +276,7 @@ fn a_tool_is_asked_whether_it_happened_only_when_the_old_permit_can_no_longer_ac
     world.ask(worker("w1"), doubt(claim, &permit, false)).unwrap();
     let Gate::Wait { wait, .. } = world.enter(claim, &call) else { panic!("the body is alive") };
     assert_eq!(wait.until, Some(world.now.wall_ms + 10_000 + 1000 + 5000));
-    assert_eq!(world.refused(dana(), resolve(permit.call, Resolution::DidNotHappen)), "permit_may_act");
+    assert_eq!(world.refused(dana(), resolve(permit.call, 1, Resolution::DidNotHappen)), "permit_may_act");
     world.tick(16_000);
     assert!(matches!(world.enter(claim, &call), Gate::Reconcile { .. }));
 }
@@ -260,15 +292,16 @@ fn a_person_ends_a_doubt_and_the_run_goes_on_from_the_answer() {
         let call = refund(json!({"cents": 5}));
         let Gate::Wait { wait, .. } = world.enter(claim, &call) else { panic!("nobody knows") };
         world.ask(worker("w2"), Command::Wait { claim, waits: vec![wait] }).unwrap();
-        assert_eq!(world.refused(worker("w2"), resolve(permit.call, resolution)), "not_a_person");
-        world.ask(dana(), resolve(permit.call, resolution)).unwrap();
+        assert_eq!(world.refused(worker("w2"), resolve(permit.call, 1, resolution)), "not_a_person");
+        world.ask(dana(), resolve(permit.call, 1, resolution)).unwrap();
         assert_eq!(world.outcome(permit.call), Some(outcome));
-        assert_eq!(world.refused(dana(), resolve(permit.call, resolution)), "not_in_doubt");
+        assert_eq!(world.refused(dana(), resolve(permit.call, 1, resolution)), "not_in_doubt");
         let newer = world.claim(1, "w3").unwrap();
         match world.enter(newer, &call) {
             Gate::Permit { permit: again } => {
                 assert_eq!((outcome, again.dispatch, again.key), (Outcome::NoEffect, 2, permit.key.clone()));
             }
+            Gate::RuleResult { call } => assert_eq!((outcome, call), (Outcome::Succeeded, permit.call)),
             other => assert_eq!(other, Gate::Served { call: permit.call }),
         }
     }
@@ -279,7 +312,7 @@ fn force_is_a_persons_and_is_recorded() {
     let (mut world, claim) = World::attached();
     let permit = world.permitted(claim, &asked(json!({})));
     world.ask(worker("w1"), doubt(claim, &permit, false)).unwrap();
-    let mut forced = resolve(permit.call, Resolution::DidNotHappen);
+    let mut forced = resolve(permit.call, 1, Resolution::DidNotHappen);
     if let Command::Resolve { force, .. } = &mut forced {
         *force = true;
     }
@@ -372,7 +405,7 @@ fn an_approval_dies_with_time_policy_version_schema_and_revocation() {
     ] {
         let (mut world, claim, _) = approved(&spec);
         let call = entering(changed, "k1", json!({"cents": 5}));
-        assert_eq!(world.enter(claim, &call), Gate::Rooms {}, "asked again, from the hooks on");
+        assert_eq!(world.enter(claim, &call), Gate::Rooms { edited: None }, "asked again, from the hooks on");
         assert!(matches!(world.enter(claim, &through(&call, vec![])), Gate::Wait { .. }));
     }
     let (mut world, claim, call) = approved(&spec);
@@ -540,7 +573,8 @@ fn a_hook_that_fails_is_late_or_oversteps_never_opens_the_door() {
 #[test]
 fn hooks_are_refused_where_nobody_calls_them_and_under_a_name_that_is_taken() {
     use holdfast_core::contracts::hook::HookPoint;
-    let live = [HookPoint::BeforeToolCall, HookPoint::AfterToolCall, HookPoint::BeforeApprovalRequest];
+    let live = holdfast_core::hooks::LIVE;
+    assert_eq!(live.len(), 12);
     for point in HookPoint::ALL {
         let spec = hook("a", point.as_str(), &["observe"], "deny");
         let told = Hooks::new(vec![spec]).map_or_else(|error| error.code().as_str(), |_| "ok");

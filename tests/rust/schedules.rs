@@ -4,29 +4,38 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::as_conversions)]
 #![allow(clippy::cast_possible_truncation, clippy::print_stdout)]
 
+#[path = "schedule_edges.rs"]
+mod schedule_edges;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use holdfast_core::contracts::approval::{ApprovalDecisionKind, ApprovalLifecycleStatus};
+use holdfast_core::contracts::capability::{Comparison, Constraint, Right};
 use holdfast_core::contracts::hook::HookSpec;
 use holdfast_core::contracts::policy::Decision;
-use holdfast_core::contracts::tool::{ToolApproval, ToolSpec};
+use holdfast_core::contracts::tool::{SandboxNeed, ToolApproval, ToolSpec};
 use holdfast_core::error::Coded;
 use holdfast_core::gateway::{Answer, Ask, Entering, Passage};
 use holdfast_core::hooks::{HookAnswer, Hooks};
-use holdfast_core::ids::{ApprovalId, CallId};
+use holdfast_core::ids::{ApprovalId, CallId, GrantId, SessionId};
 use holdfast_core::journal::TransactError;
 use holdfast_core::ledger::Permit;
 use holdfast_core::policy::ActivePolicy;
 use holdfast_core::records::*;
 use holdfast_core::run::*;
+use holdfast_core::state::{GrantState, Outcome};
+use schedule_edges::{edges, legal, reached};
 use serde_json::{Value, json};
 use world::gate::*;
 use world::*;
 
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 const KEY_TTL_MS: u64 = 120_000;
+/// What approvers put in the place of the arguments, and up to what they allow a session to go on.
+const EDITED: u64 = 2;
+const SCOPE: u64 = 2;
 
 /// A small generator: the same seed, the same schedule, on every machine.
 struct Dice(u64);
@@ -88,6 +97,9 @@ struct Play {
     true_ms: u64,
     hooks: Arc<Hooks>,
     limit: Option<u64>,
+    dispatchers: Vec<Name>,
+    /// Grants of the session that were revoked, and how many records there were then.
+    revoked: BTreeMap<GrantId, u64>,
 }
 
 fn tools() -> Vec<ToolSpec> {
@@ -98,6 +110,8 @@ fn tools() -> Vec<ToolSpec> {
         ToolSpec { reconciles: true, ..write("asked") },
         ToolSpec { approval: ToolApproval::Always, reconciles: true, ..write("wire") },
         ToolSpec { max_attempts: 2, ..tool("look", EffectClass::Read) },
+        ToolSpec { sandbox: SandboxNeed::Required, ..write("boxed") },
+        ToolSpec { sandbox: SandboxNeed::Required, ..tool("boxed look", EffectClass::Read) },
     ]
 }
 
@@ -127,7 +141,16 @@ impl Play {
         let mut world = World::empty();
         let retry = RetryPolicy { backoff_max_ms: 1, backoff_ms: 1, max_attempts: 1000 };
         let step = NewStep { kind: StepKind::Attached, retry, ..new_step(1, &[]) };
-        let run = NewRun { budget: budget_, ..new_run(1) };
+        let session = dice.one_in(2).then(|| SessionId::new(1_763_251_200_000, [3; 10]));
+        let held = NewCapability {
+            constraints: vec![],
+            expires_at: None,
+            rights: vec![Right::Call, Right::Grant],
+            target: key("*"),
+        };
+        let capabilities = dice.one_in(3).then(|| vec![held]);
+        let dispatchers = if dice.one_in(3) { vec![name("chat")] } else { vec![] };
+        let run = NewRun { budget: budget_, capabilities, session, ..new_run(1) };
         world.ask(dana(), Command::Create { run: Box::new(run), steps: vec![step] }).unwrap();
         let mut specs = Vec::new();
         if dice.one_in(2) {
@@ -148,6 +171,8 @@ impl Play {
             true_ms: 0,
             hooks: Arc::new(Hooks::new(specs).unwrap()),
             limit,
+            dispatchers,
+            revoked: BTreeMap::new(),
         };
         play.activate(0);
         play
@@ -257,6 +282,12 @@ impl Play {
                 }
                 None
             }
+            Ask::Dispatch { .. } => {
+                use ApprovalLifecycleStatus as Status;
+                let status =
+                    if self.dice.one_in(3) { Status::DispatcherUnavailable } else { Status::Dispatched };
+                Some(job.passage.answer(Answer::Dispatched { reason_code: None, status }))
+            }
             Ask::Run { .. } | Ask::Stop { .. } | Ask::Done { .. } => None,
         };
         if let Some(ask) = next {
@@ -281,9 +312,11 @@ impl Play {
             return;
         }
         let known = tools();
-        let which = self.dice.roll(known.len() as u64) as usize;
+        let boxed = self.dice.one_in(8);
+        let which = if boxed { 5 + self.dice.roll(2) as usize } else { self.dice.roll(5) as usize };
         let key_text = format!("{}-{}", known[which].name.as_str(), self.dice.roll(2));
         let entering: Entering = entering(known[which].clone(), &key_text, json!({"cents": which}));
+        let entering = Entering { dispatchers: self.dispatchers.clone(), ..entering };
         let (passage, ask) = Passage::open(claim, entering, self.hooks.clone(), Arc::new([]));
         self.workers[at].job = Some(Job { ask, passage, tool: known[which].clone() });
     }
@@ -312,12 +345,19 @@ impl Play {
             let report = Box::new(report(EffectStatus::NoEffect, None));
             return Some(job.passage.answer(Answer::Ran { report }));
         }
-        let unknown =
-            |over| Answer::Unknown { cause: DoubtCause::Raised, failure: None, message: None, over };
+        let unknown = |over| Answer::Unknown {
+            cause: DoubtCause::Raised,
+            failure: None,
+            message: None,
+            over,
+            sandbox: None,
+        };
         match self.dice.roll(10) {
             0 => return Some(job.ask.clone()), // stopped just before the body; it may begin later
             1 => {
-                let report = Box::new(report(EffectStatus::NoEffect, None));
+                let nothing =
+                    if self.dice.one_in(4) { EffectStatus::Cancelled } else { EffectStatus::NoEffect };
+                let report = Box::new(report(nothing, None));
                 return Some(job.passage.answer(Answer::Ran { report }));
             }
             2 if write => {
@@ -340,7 +380,12 @@ impl Play {
             _ => {}
         }
         self.act(permit, &job.tool);
-        let status = if self.dice.one_in(8) { EffectStatus::Failed } else { EffectStatus::Succeeded };
+        let status = match (write, self.dice.roll(16)) {
+            (_, 0 | 1) => EffectStatus::Failed,
+            (false, 2) => EffectStatus::Cancelled,
+            (false, 3) => EffectStatus::TimedOut,
+            _ => EffectStatus::Succeeded,
+        };
         let report = Box::new(report(status, Some(json!(1))));
         Some(job.passage.answer(Answer::Ran { report }))
     }
@@ -379,8 +424,21 @@ impl Play {
         let who = ["dana", "eve", "mallory", "w1"][self.dice.roll(4) as usize];
         let by =
             Actor { id: name(who), r#type: if who == "w1" { ActorType::Agent } else { ActorType::Human } };
-        let yes = !self.dice.one_in(5);
-        let _ = self.ask(by, vote(id, yes));
+        let command = match self.dice.roll(10) {
+            0 | 1 => vote(id, false),
+            2 => Command::Edit { approval: id, arguments: value(json!({"cents": EDITED})), reason: None },
+            3 | 4 => self.for_session(id),
+            _ => vote(id, true),
+        };
+        let _ = self.ask(by, command);
+    }
+
+    fn for_session(&mut self, approval: ApprovalId) -> Command {
+        let most = Constraint { argument: key("cents"), comparison: Comparison::Max, value: json!(SCOPE) };
+        let expires_at = self.world.now.wall_ms + 100_000;
+        let scope = GrantScope { constraints: vec![most], expires_at, uses: 1 + self.dice.roll(2) as u32 };
+        let vote = ApprovalDecisionKind::ApprovedForSession;
+        Command::Vote { approval, reason: None, scope: Some(scope), vote }
     }
 
     fn wake(&mut self) {
@@ -394,9 +452,10 @@ impl Play {
 
     fn resolve(&mut self) {
         let doubted = |call: &&holdfast_core::state::Call| call.doubt.is_some();
-        let Some(call) = self.world.run().calls.values().find(doubted).map(|call| call.id) else { return };
+        let mut calls = self.world.run().calls.values();
+        let Some((call, dispatch)) = calls.find(doubted).map(|call| (call.id, call.dispatch)) else { return };
         let resolution = if self.happened(call) { Resolution::Happened } else { Resolution::DidNotHappen };
-        let _ = self.ask(dana(), resolve(call, resolution));
+        let _ = self.ask(dana(), resolve(call, dispatch, resolution));
     }
 
     /// A body that nobody waits for acts, if its time is not over.
@@ -408,7 +467,21 @@ impl Play {
     }
 
     fn meddle(&mut self) {
-        match self.dice.roll(4) {
+        match self.dice.roll(7) {
+            4 => {
+                let held: Vec<_> = self.world.run().capabilities.held.keys().copied().collect();
+                if let Some(capability) = held.first().copied().filter(|_| self.dice.one_in(3)) {
+                    let gone = Command::RevokeCapability { capability, claim: None, reason: None };
+                    let _ = self.ask(dana(), gone);
+                }
+            }
+            5 => {
+                if let Some(one) = self.world.journal.session_grants.last_mut() {
+                    one.grant.revoked = true;
+                    self.revoked.insert(one.id, self.world.journal.records().len() as u64);
+                }
+            }
+            6 => self.compensate(),
             0 => {
                 let which = self.dice.roll(self.policies.len() as u64) as usize;
                 self.activate(which);
@@ -430,6 +503,20 @@ impl Play {
                 }
             }
             _ => self.activate(0),
+        }
+    }
+
+    /// A worker says that one write undid another.
+    fn compensate(&mut self) {
+        let at = self.dice.roll(3) as usize;
+        let Some(claim) = self.workers[at].claim else { return };
+        let done = |call: &&holdfast_core::state::Call| {
+            call.effect == EffectClass::Write && call.outcome == Some(Outcome::Succeeded)
+        };
+        let calls: Vec<CallId> = self.world.run().calls.values().filter(done).map(|call| call.id).collect();
+        if let [call, .., by] = calls[..] {
+            let actor = worker(self.workers[at].name);
+            let _ = self.ask(actor, Command::Compensated { claim, by, call, reason: None });
         }
     }
 
@@ -508,8 +595,11 @@ fn check(play: &Play) {
 fn check_allowed(play: &Play, said: &[&Record]) {
     let mut denied = false;
     let mut spent: Option<&Record> = None;
+    let mut edited = false;
+    let gone = play.world.journal.records().iter().find(|one| one.kind() == "capability.revoked");
     for record in said {
         match &record.body {
+            Body::ApprovalEdited(_) => edited = true,
             Body::HookRuled(body) if body.point.as_str() == "before_tool_call" => {
                 let says_no = body.response.as_ref().is_some_and(|said| said.class().as_str() == "deny");
                 denied |= body.denies == Some(true) || says_no;
@@ -527,6 +617,11 @@ fn check_allowed(play: &Play, said: &[&Record]) {
                     _ => None,
                 });
                 let opened = opened.unwrap();
+                let lacks = opened.capability.is_some() && gone.is_some_and(|gone| gone.seq < at);
+                assert!(!lacks, "what was revoked lets nothing act");
+                let passed = &play.world.journal.openings[&body.arguments.commit].value["cents"];
+                let own = edited && *passed != json!(EDITED) && *passed != json!(99);
+                assert!(!own, "an approver's arguments run, not the agent's: {passed}");
                 let write = opened.effect == EffectClass::Write;
                 let asks = write && (matches!(active, 1 | 2) || opened.name.as_str() == "wire");
                 let refuses = active == 3 && matches!(opened.name.as_str(), "wire" | "plain");
@@ -557,13 +652,18 @@ fn check_approvals(play: &Play) {
                 assert!(decided.insert(body.approval), "one request, one decision");
                 let requested = request(records, body.approval);
                 let for_it = votes.iter().filter(|(id, _)| *id == body.approval).count();
-                let approved = body.decision.as_str() == "approved";
+                let approved = body.decision.as_str() != "denied";
                 assert!(!approved || for_it >= requested.quorum as usize, "the quorum");
                 assert!(!approved || record.at < requested.expires_at, "not after its time");
             }
             Body::GrantSpent(body) => {
                 spenders.entry(body.grant).or_default().insert(record.call.unwrap());
-                assert!(spenders[&body.grant].len() == 1, "one grant, one call");
+                let of_session = play.world.journal.session_grants.iter().find(|one| one.id == body.grant);
+                let uses = of_session.map_or(1, |one| one.grant.uses as usize);
+                assert!(spenders[&body.grant].len() <= uses, "one grant, so many calls");
+                if let Some(one) = of_session {
+                    check_session_grant(play, record, &one.grant, play.revoked.get(&one.id).copied());
+                }
                 let revoked = records.iter().any(|other| {
                     other.seq < record.seq
                         && matches!(&other.body, Body::GrantRevoked(revoked) if revoked.grant == body.grant)
@@ -573,6 +673,17 @@ fn check_approvals(play: &Play) {
             _ => {}
         }
     }
+}
+
+/// A session's grant is spent within its scope and its time, and not once it is revoked.
+fn check_session_grant(play: &Play, record: &Record, grant: &GrantState, revoked: Option<u64>) {
+    assert!(record.at < grant.expires_at, "not after its time");
+    assert!(revoked.is_none_or(|at| record.seq <= at), "a revoked grant lets nothing act");
+    let records = play.world.journal.records();
+    let started = records.iter().find(|one| one.seq > record.seq && one.call == record.call);
+    let Some(Body::EffectStarted(body)) = started.map(|one| &one.body) else { return };
+    let cents = &play.world.journal.openings[&body.arguments.commit].value["cents"];
+    assert!(cents.as_u64().unwrap() <= SCOPE, "within its scope");
 }
 
 fn request(records: &[Record], id: ApprovalId) -> &ApprovalRequested {
@@ -587,28 +698,10 @@ fn has_roles(records: &[Record], id: ApprovalId) -> bool {
     !request(records, id).roles.is_empty()
 }
 
-/// Which facts about calls a journal has: what the schedules must have reached.
-fn reached(records: &[Record], found: &mut BTreeSet<String>) {
-    for record in records {
-        let told = match &record.body {
-            Body::EffectSettled(body) => format!("effect.settled {}", body.status),
-            Body::EffectDoubted(body) => format!("effect.doubted {}", body.cause),
-            Body::EffectResolved(body) => format!("effect.resolved {} {}", body.resolution, body.source),
-            Body::PolicyDecided(body) => format!("policy.decided {}", body.decision),
-            Body::ApprovalDecided(body) => format!("approval.decided {}", body.decision),
-            Body::HookRuled(body) => format!("hook.ruled {}", body.outcome),
-            Body::BudgetSettled(body) => format!("budget.settled assumed={}", body.assumed),
-            Body::EffectStarted(_) => format!("effect.started {}", record.dispatch.unwrap().min(2)),
-            other => other.kind().to_owned(),
-        };
-        found.insert(told);
-    }
-}
-
 #[test]
 fn under_any_schedule_the_promises_hold() {
     let seeds: u64 = std::env::var("HOLDFAST_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500);
-    let mut found = BTreeSet::new();
+    let (mut found, mut walked) = (BTreeSet::new(), BTreeSet::new());
     let (mut records, mut effects) = (0, 0);
     for seed in 0..seeds {
         let played = std::panic::catch_unwind(|| {
@@ -621,12 +714,18 @@ fn under_any_schedule_the_promises_hold() {
         });
         let Ok(play) = played else { panic!("seed {seed} breaks a promise: see above") };
         reached(play.world.journal.records(), &mut found);
+        edges(&play.world.journal, &mut walked);
         records += play.world.journal.records().len();
         effects += play.provider.len();
     }
     println!("{seeds} schedules, {records} records, {effects} effects");
     let expected = [
         "approval.decided approved",
+        "approval.decided approved_for_session",
+        "approval.dispatched",
+        "approval.edited",
+        "capability.revoked",
+        "effect.compensated",
         "approval.decided denied",
         "approval.requested",
         "approval.superseded",
@@ -664,4 +763,6 @@ fn under_any_schedule_the_promises_hold() {
     ];
     let missing: Vec<_> = expected.iter().filter(|fact| !found.contains(**fact)).collect();
     assert!(missing.is_empty(), "the schedules never reached {missing:?}");
+    let missing: Vec<_> = legal().into_iter().filter(|edge| !walked.contains(edge)).collect();
+    assert!(missing.is_empty(), "the schedules never walked {missing:?}");
 }

@@ -16,7 +16,7 @@ import typer
 from holdfast import _core
 from holdfast.cli import output
 from holdfast.cli.store import DEFAULT, AsJson, Url, reading, writing
-from holdfast.gateway import Approvals, Effects, Policy
+from holdfast.gateway import Approvals, Capabilities, Effects, ForSession, Grants, Policy
 from holdfast.store.commands import human
 
 if TYPE_CHECKING:
@@ -36,12 +36,22 @@ def add_to(app: typer.Typer) -> None:
     approvals.command("show")(_show)
     approvals.command("approve")(_approve)
     approvals.command("deny")(_deny)
+    approvals.command("edit")(_edit)
     app.add_typer(approvals, name="approvals")
     effects = typer.Typer(help="Effects that nobody knows the outcome of.")
     effects.callback(invoke_without_command=True)(_effects)
     effects.command("list")(_doubts)
     effects.command("resolve")(_resolve)
     app.add_typer(effects, name="effects")
+    grants = typer.Typer(help="Leave that people gave.")
+    grants.callback(invoke_without_command=True)(_grants)
+    grants.command("list")(_grant_list)
+    grants.command("revoke")(_grant_revoke)
+    app.add_typer(grants, name="grants")
+    capabilities = typer.Typer(help="What runs may reach.")
+    capabilities.command("list")(_capabilities)
+    capabilities.command("revoke")(_capability_revoke)
+    app.add_typer(capabilities, name="capabilities")
     policy = typer.Typer(help="The active policy.")
     policy.callback(invoke_without_command=True)(_policy)
     policy.command("show")(_active)
@@ -104,11 +114,135 @@ def _show(approval: Approval, store: Url = DEFAULT, as_json: AsJson = False) -> 
 
 
 def _approve(
-    approval: Approval, by: By, reason: Why = None, store: Url = DEFAULT, as_json: AsJson = False
+    approval: Approval,
+    by: By,
+    reason: Why = None,
+    session_uses: Annotated[
+        int | None, typer.Option("--session-uses", help="Also for so many further calls of the session.")
+    ] = None,
+    session_for: Annotated[
+        float, typer.Option("--session-for", metavar="SECONDS", help="How long the session may go on.")
+    ] = 3600.0,
+    session_when: Annotated[
+        str, typer.Option("--session-when", metavar="JSON", help="For which arguments, as in a policy.")
+    ] = "{}",
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Vote for a request. The call goes on when the quorum is met."""
+    session = None
+    if session_uses is not None:
+        session = ForSession(_object(session_when), session_uses, session_for)
     with writing(store) as opened:
-        _print(Approvals(opened).approve(approval, by=by, reason=reason), as_json)
+        _print(Approvals(opened).approve(approval, by=by, reason=reason, session=session), as_json)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("this is not a JSON object")
+    return value
+
+
+def _edit(
+    approval: Approval,
+    arguments: Annotated[Path, typer.Argument(metavar="FILE", help="The new arguments, as JSON.")],
+    by: By,
+    reason: Why = None,
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Put other arguments in the place of a request's. It is asked anew; no vote is carried over."""
+    try:
+        given = _object(arguments.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        raise typer.BadParameter("the file cannot be read") from None
+    with writing(store) as opened:
+        _print(Approvals(opened).edit(approval, given, by=by, reason=reason), as_json)
+
+
+def _grants(context: typer.Context, store: Url = DEFAULT, as_json: AsJson = False) -> None:
+    """List or revoke leave; alone, list it."""
+    if context.invoked_subcommand is None:
+        _grant_list(store=store, as_json=as_json)
+
+
+def _grant_list(
+    of: Annotated[str | None, typer.Option("--of", metavar="ID", help="Only of this session or run.")] = None,
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List grants, the oldest first."""
+    with reading(store) as opened:
+        found = Grants(opened).list(stream=of)
+    if as_json:
+        output.print_json([asdict(grant) for grant in found])
+        return
+    columns = ("grant", "of", "tool", "spent", "constraints", "revoked", "until")
+    rows = [
+        (
+            grant.id,
+            grant.stream,
+            grant.tool,
+            f"{grant.spent} of {grant.uses}",
+            output.as_json(list(grant.constraints)),
+            "yes" if grant.revoked else "no",
+            _at(grant.expires_at),
+        )
+        for grant in found
+    ]
+    output.grid(columns, rows)
+
+
+def _grant_revoke(
+    grant: Annotated[str, typer.Argument(metavar="GRANT", help="Its id.")],
+    by: By,
+    reason: Why = None,
+    store: Url = DEFAULT,
+) -> None:
+    """Take leave back. What it has let act is not undone."""
+    with writing(store) as opened:
+        Grants(opened).revoke(grant, by=by, reason=reason)
+
+
+def _capabilities(
+    run: Annotated[str, typer.Argument(metavar="RUN")], store: Url = DEFAULT, as_json: AsJson = False
+) -> None:
+    """List what a run holds; one without any that is not restricted holds everything."""
+    with reading(store) as opened:
+        found = Capabilities(opened).list(run)
+    if as_json:
+        output.print_json([asdict(one) for one in found])
+        return
+    columns = ("capability", "target", "rights", "constraints", "made of", "revoked", "handed to")
+    rows = [
+        (
+            one.id,
+            one.target,
+            ", ".join(one.rights),
+            output.as_json(list(one.constraints)),
+            one.parent or "",
+            "yes" if one.revoked else "no",
+            one.to or "",
+        )
+        for one in found
+    ]
+    output.grid(columns, rows)
+
+
+def _capability_revoke(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its id.")],
+    by: By,
+    reason: Why = None,
+    store: Url = DEFAULT,
+) -> None:
+    """Take a capability back, and all that was made of it."""
+    with writing(store) as opened:
+        Capabilities(opened).revoke(run, capability, by=by, reason=reason)
 
 
 def _deny(
@@ -145,7 +279,7 @@ def _doubts(
 
 
 def _resolve(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The id of the call.")],
+    call: Annotated[str, typer.Argument(metavar="DOUBT", help="Its id, as effects list has it.")],
     by: By,
     happened: Annotated[
         Path | None, typer.Option("--happened", metavar="FILE", help="It happened; its result, as JSON.")

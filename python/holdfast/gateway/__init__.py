@@ -1,7 +1,22 @@
 """The gateway: tools, hooks, policy, approvals and effects over a store. docs/GATEWAY.md is the guide."""
 
-from holdfast.gateway.driver import Evaluator, Gateway, Step
-from holdfast.gateway.hooks import Hook, Response, Subject, deny, request_approval, request_retry, rewrite
+from holdfast.gateway.attempts import Step
+from holdfast.gateway.driver import Approver, Evaluator, Gateway
+from holdfast.gateway.hooks import (
+    Hook,
+    Response,
+    Subject,
+    deny,
+    inject_context,
+    repair_needed,
+    request_approval,
+    request_cleanup,
+    request_retry,
+    request_usage_repair,
+    rewrite,
+    stop_run,
+)
+from holdfast.gateway.leave import Capabilities, Capability, Grant, Grants, capability
 from holdfast.gateway.outcomes import (
     BudgetRefused,
     Call,
@@ -17,12 +32,14 @@ from holdfast.gateway.outcomes import (
     Stopped,
     Suspended,
 )
-from holdfast.gateway.people import Approvals, Doubt, Effects, Request
-from holdfast.gateway.policy import Policy, PolicyError
+from holdfast.gateway.people import Approvals, Approve, Deny, Doubt, Effects, ForSession, Request
+from holdfast.gateway.policy import Policy, PolicyError, rule
 from holdfast.gateway.tools import Tool, ToolError
 
 __all__ = [
     "Approvals",
+    "Approve",
+    "Approver",
     "BudgetRefused",
     "Call",
     "CannotTell",
@@ -53,4 +70,17 @@ __all__ = [
     "request_approval",
     "request_retry",
     "rewrite",
+    "Capabilities",
+    "Capability",
+    "Deny",
+    "ForSession",
+    "Grant",
+    "Grants",
+    "capability",
+    "inject_context",
+    "repair_needed",
+    "request_cleanup",
+    "stop_run",
+    "rule",
+    "request_usage_repair",
 ]

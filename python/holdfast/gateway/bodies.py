@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 import time
-from contextlib import suppress
+from collections import Counter
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.outcomes import fix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ABANDONED_MAX = 64
 """As in the core's limits."""
@@ -82,6 +84,7 @@ class Threads:
         while True:
             task = self._tasks.get()
             try:
+                task.context.run(INSIDE.set, True)
                 task.ran.value = task.context.run(task.body)
             except BaseException as error:
                 task.ran.error = error
@@ -108,6 +111,36 @@ class Threads:
 THREADS = Threads()
 
 
+def _in_child() -> None:
+    """A forked child has none of its parent's threads."""
+    global THREADS
+    THREADS = Threads()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+INSIDE: contextvars.ContextVar[bool] = contextvars.ContextVar("holdfast_inside", default=False)
+"""Whether this is the code of an agent, a tool or a hook: such code approves nothing."""
+
+LIVING: Counter[str] = Counter()
+"""How many bodies of which calls run in this process: nobody is asked whether those happened."""
+_COUNTING = threading.Lock()
+
+
+@contextmanager
+def living(call: str) -> Iterator[None]:
+    """A body of a call lives for so long."""
+    with _COUNTING:
+        LIVING[call] += 1
+    try:
+        yield
+    finally:
+        with _COUNTING:
+            LIVING[call] -= 1
+            if not LIVING[call]:
+                del LIVING[call]
+
+
 def _elapsed(begun: float) -> int:
     return round((time.monotonic() - begun) * 1000)
 
@@ -127,14 +160,17 @@ def run(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ran:
         return Ran(timed_out=True, over=False, elapsed_ms=_elapsed(begun))
     ran = task.ran
     if is_async and isinstance(ran.error, TimeoutError) and ran.error.args == (_LATE,):
-        return Ran(timed_out=True, over=True, elapsed_ms=_elapsed(begun))
-    return Ran(ran.value, ran.error, elapsed_ms=_elapsed(begun))
+        return Ran(timed_out=True, over=False, elapsed_ms=_elapsed(begun))
+    # An async body that raised may have left work behind in threads and tasks; one in its thread has ended.
+    over = ran.error is None or not is_async
+    return Ran(ran.value, ran.error, over=over, elapsed_ms=_elapsed(begun))
 
 
 _LATE = "holdfast: the body's deadline"
 
 
 async def _awaited(body: Callable[[], Any], timeout: float) -> Any:  # noqa: ANN401
+    inside = INSIDE.set(True)
     try:
         async with asyncio.timeout(timeout) as deadline:
             return await body()
@@ -142,6 +178,8 @@ async def _awaited(body: Callable[[], Any], timeout: float) -> Any:  # noqa: ANN
         if deadline.expired():
             raise TimeoutError(_LATE) from None
         raise
+    finally:
+        INSIDE.reset(inside)
 
 
 async def arun(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ran:
@@ -154,9 +192,9 @@ async def arun(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ra
         except TimeoutError as error:
             # Cancelled; what it had handed to threads may still run.
             late = error.args == (_LATE,)
-            ran = Ran(timed_out=True, over=False) if late else Ran(error=error)
+            ran = Ran(timed_out=True, over=False) if late else Ran(error=error, over=False)
         except BaseException as error:
-            ran.error = error
+            ran = Ran(error=error, over=False)
         ran.elapsed_ms = _elapsed(begun)
         return ran
     loop, heard = asyncio.get_running_loop(), asyncio.Event()

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from holdfast import _core
-from holdfast.errors import HoldfastError
 from holdfast.gateway import bodies
+from holdfast.gateway.attempts import Step, attempt
 from holdfast.gateway.hooks import Hook, Observer, Subject, spec_of
-from holdfast.gateway.outcomes import NoEffect, Stopped, Suspended
-from holdfast.gateway.passage import Asked, Commit, Passenger, Pause, Run, unknown_tool
+from holdfast.gateway.outcomes import Call, NoEffect
+from holdfast.gateway.passage import Asked, Passenger, hidden, unknown_tool
+from holdfast.gateway.people import outside
 from holdfast.gateway.policy import Policy
-from holdfast.gateway.tools import Approval, Effect, Options, Risk, Tool, refuse
-from holdfast.store.commands import human
+from holdfast.gateway.shapes import Schemas
+from holdfast.gateway.tools import Approval, Boxed, Effect, Options, Risk, Tool, refuse
+from holdfast.gateway.undo import Undoing
+from holdfast.gateway.way import Commit, Pause, Run
+from holdfast.store.commands import human, package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
 
     from holdfast.gateway.hooks import Failure, Overflow, Point, Privacy
     from holdfast.gateway.outcomes import Keyed
-    from holdfast.gateway.passage import Way
+    from holdfast.gateway.people import Request
+    from holdfast.gateway.way import Way
+    from holdfast.sandbox import Sandbox
     from holdfast.store import Claim, Store
 
 P = ParamSpec("P")
@@ -33,16 +39,24 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Evaluator:
-    """A function that may make a decision stricter."""
+class Body:
+    """A function that is asked something on the way, and how long it may take."""
 
-    body: Callable[[Subject], Any]
+    body: Callable[[Any], Any]
     timeout: float
 
     @property
     def is_async(self) -> bool:
         """Whether its body is a coroutine."""
         return inspect.iscoroutinefunction(self.body)
+
+
+class Evaluator(Body):
+    """A function that may make a decision stricter."""
+
+
+class Approver(Body):
+    """A function that tells people of a request, and may hand in what one of them said."""
 
 
 class Gateway:
@@ -55,6 +69,7 @@ class Gateway:
         policy: a policy, the path of a TOML file or its parsed content; it becomes the store's active
             policy. Without one the active policy stays what it is.
         by: who activates the policy.
+        sandbox: where the bodies of tools run that say ``sandbox="preferred"`` or ``"required"``.
     """
 
     def __init__(
@@ -63,11 +78,16 @@ class Gateway:
         *,
         policy: Policy | Mapping[str, Any] | str | Path | None = None,
         by: str = "holdfast",
+        sandbox: Sandbox | None = None,
     ) -> None:
+        if sandbox is not None:
+            sandbox.check()
         self.store = store
+        self.sandbox = sandbox
         self.tools: dict[str, Tool[Any, Any]] = {}
         self.hooks: dict[str, Hook] = {}
         self.evaluators: dict[str, Evaluator] = {}
+        self.approvers: dict[str, Approver] = {}
         self.core_hooks = _core.Hooks([])
         self._observers: dict[str, Observer] = {}
         if policy is not None:
@@ -75,6 +95,7 @@ class Gateway:
 
     def activate(self, policy: Policy | Mapping[str, Any] | str | Path, *, by: str) -> str:
         """Makes a policy the store's active one and returns its digest; the same again changes nothing."""
+        outside()
         found = policy if isinstance(policy, Policy) else Policy.load(policy)
         return _core.activate_policy(self.store._core, human(by), found.core())
 
@@ -98,6 +119,7 @@ class Gateway:
         reconcile: Callable[..., Any] | None = ...,
         compensate: Callable[..., Any] | None = ...,
         description: str | None = ...,
+        sandbox: Boxed = ...,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Registers a function as a tool. ``effect=`` says what it does to the world, and is required.
@@ -105,20 +127,60 @@ class Gateway:
         Args:
             function: the function.
             options: ``effect`` (``pure``, ``read`` or ``write``), ``risk``, ``approval`` (``never``,
-                ``policy`` or ``always``), ``name``, ``version``, ``timeout`` in seconds, ``attempts``, and
-                how a write is protected: ``idempotent=Keyed(ttl=..)``, ``reconcile=fn``, ``compensate=fn``.
+                ``policy`` or ``always``), ``name``, ``version``, ``timeout`` in seconds, ``attempts``,
+                ``sandbox`` (``none``, ``preferred`` or ``required``), and how a write is protected:
+                ``idempotent=Keyed(ttl=..)``, ``reconcile=fn(call)``,
+                ``compensate=fn(arguments, result, call)``.
         """
 
         def register(function: Callable[..., Any]) -> Tool[Any, Any]:
             if "effect" not in options:
                 raise refuse("effect_required", f"the tool {function.__name__} does not say what it does")
-            tool = Tool(function, Options(**options))
-            if tool.name in self.tools:
-                raise refuse("tool_exists", f"another tool is called {tool.name}")
-            self.tools[tool.name] = tool
-            return tool
+            return self._add(Tool(function, Options(**options)))
 
         return register if function is None else register(function)
+
+    def foreign_tool(
+        self,
+        name: str,
+        *,
+        input_schema: Mapping[str, Any],
+        output_schema: Mapping[str, Any] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Callable[[Callable[..., Any]], Tool[..., Any]]:
+        """Registers a tool that comes from elsewhere, by its JSON Schemas.
+
+        Its body takes ``arguments``, a dict, and ``call``. What its schemas say is checked on the way in and
+        out; what its source says about effect and risk is yours to believe: ``effect=`` is required.
+        """
+
+        def register(function: Callable[..., Any]) -> Tool[..., Any]:
+            if "effect" not in options:
+                raise refuse("effect_required", f"the tool {name} does not say what it does")
+
+            def body(arguments: dict[str, Any], call: Call) -> Any:  # noqa: ANN401
+                return function(arguments, call)
+
+            async def awaited(arguments: dict[str, Any], call: Call) -> Any:  # noqa: ANN401
+                return await function(arguments, call)
+
+            made = awaited if inspect.iscoroutinefunction(function) else body
+            made.__doc__ = function.__doc__
+            return self._add(
+                Tool(made, Options(name=name, **options), Schemas(name, input_schema, output_schema))
+            )
+
+        return register
+
+    def _add(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
+        undoing = None if tool.options.compensate is None else Undoing(tool)
+        for new in (tool, *((undoing,) if undoing else ())):
+            if new.name in self.tools:
+                raise refuse("tool_exists", f"another tool is called {new.name}")
+        self.tools[tool.name] = tool
+        if undoing is not None:
+            self.tools[undoing.name] = undoing
+        return tool
 
     def hook(
         self,
@@ -178,6 +240,54 @@ class Gateway:
 
         return register
 
+    def approver(
+        self, *, name: str | None = None, timeout: float = 30.0
+    ) -> Callable[[Callable[[Request], Any]], Approver]:
+        """Registers a function that tells people of a request for approval.
+
+        It gets the request and returns nothing, or :class:`Approve` or :class:`Deny` with what a person said.
+        One that fails, is late or is away releases nothing: the request stands, and the next attempt tells
+        again.
+        """
+
+        def register(body: Callable[[Request], Any]) -> Approver:
+            approver, called = Approver(body, timeout), name or body.__name__
+            if called in self.approvers:
+                raise refuse("hook_exists", f"another approver is called {called}")
+            self.approvers[called] = approver
+            return approver
+
+        return register
+
+    def package(
+        self, agent: str = "0", *, instructions: object = None, models: object = None
+    ) -> dict[str, str]:
+        """The fingerprint of what changes behaviour, part by part, for runs and claims.
+
+        Args:
+            agent: the agent's name and declared version.
+            instructions: whatever it is told.
+            models: aliases and parameters of the models that it uses.
+        """
+
+        def digest(part: object) -> str:
+            return _core.canonical_digest(part, domain="holdfast/package/v1")
+
+        active = _core.active_policy(self.store._core)
+        tools = [[tool.name, tool.options.version, tool.core.schema] for tool in self.tools.values()]
+        return package(
+            {
+                "agent": agent,
+                "hooks": digest(
+                    sorted((hook.spec for hook in self.hooks.values()), key=lambda s: s["hook_id"])
+                ),
+                "instructions": digest(instructions),
+                "models": digest(models),
+                "policy": digest(active and active[0]),
+                "tools": digest(sorted(tools)),
+            }
+        )
+
     def observers(self, point: str) -> list[Observer]:
         """The observers of a point."""
         if not self._observers:
@@ -190,14 +300,18 @@ class Gateway:
         self,
         claim: Claim,
         tool: Tool[..., Any] | str,
+        arguments: Mapping[str, object],
+        *,
         key: str | None,
         reserve: Mapping[str, int] | None,
-        arguments: Mapping[str, object],
+        capability: str | None,
     ) -> Asked:
         found = self.tools.get(tool) if isinstance(tool, str) else tool
         if found is None:
             raise unknown_tool(str(tool))
-        return Asked(claim, found, found.check(arguments), key, reserve)
+        declared, checked = found.shape.secrets, found.check(arguments)
+        given, secrets = hidden(self.store._core, claim.run, declared, checked)
+        return Asked(claim, found, given, key, reserve, capability, secrets=secrets)
 
     def call(
         self,
@@ -207,6 +321,7 @@ class Gateway:
         *,
         key: str | None = None,
         reserve: Mapping[str, int] | None = None,
+        capability: str | None = None,
         **arguments: object,
     ) -> R:
         """Makes a call under a claim, and returns what the tool returned, now or before.
@@ -217,6 +332,7 @@ class Gateway:
             key: what the call is known by in its run. Made again under the same key it is the same call:
                 what was recorded is returned, and nothing happens twice.
             reserve: what it may use of the run's budget, by account.
+            capability: the one that it uses; without it, any that the run holds and that allows it.
             arguments: the tool's.
 
         Raises:
@@ -225,7 +341,7 @@ class Gateway:
             NoEffect: it did not happen.
             Suspended: it waits for somebody; park the step with :meth:`holdfast.Store.wait`.
         """
-        asked = self._asked(claim, tool, key, reserve, arguments)
+        asked = self._asked(claim, tool, arguments, key=key, reserve=reserve, capability=capability)
         return drive(self.store, Passenger(self, asked).go())  # type: ignore[no-any-return]
 
     async def acall(
@@ -236,52 +352,29 @@ class Gateway:
         *,
         key: str | None = None,
         reserve: Mapping[str, int] | None = None,
+        capability: str | None = None,
         **arguments: object,
     ) -> Any:  # noqa: ANN401 (the tool says what it is)
         """The same for asyncio. Cancelling it never cancels the body of a write, which settles first."""
-        asked = self._asked(claim, tool, key, reserve, arguments)
+        asked = self._asked(claim, tool, arguments, key=key, reserve=reserve, capability=capability)
         return await adrive(self.store, Passenger(self, asked).go())
 
+    def compensate(self, claim: Claim, call: str, *, reason: str | None = None) -> Any:  # noqa: ANN401
+        """Undoes a write of this step by its tool's ``compensate``, once, and returns what that returned.
+
+        The undoing is a write of its own: it goes through hooks, policy and the ledger, and made again it is
+        served. Only when it has succeeded is the call recorded as compensated.
+        """
+        return Undoing.undo(self, claim, call, reason)
+
     def attempt(self, claim: Claim, body: Callable[[Step], Any]) -> str:
-        """Runs a step's work and ends the claim by what came of it: ``completed``, ``waiting`` or ``failed``.
+        """Runs a step's work and ends the claim by what came of it: ``completed``, ``waiting``, ``failed`` or
+        ``cancelled``.
 
         Work that must wait is parked without a process; a worker that claims the step again runs it from the
         top, and calls that were made are served from the journal.
         """
-        step = Step(self, claim)
-        try:
-            result = body(step)
-        except Suspended as suspended:
-            return self._park(claim, suspended)
-        except Stopped as stopped:
-            self.store.fail(claim, str(stopped), retryable=False)
-            return "failed"
-        except Exception as error:
-            self.store.fail(claim, error, retryable=not isinstance(error, HoldfastError))
-            return "failed"
-        self.store.finish(claim, result=result)
-        return "completed"
-
-    def _park(self, claim: Claim, suspended: Suspended) -> str:
-        try:
-            self.store.wait(claim, [suspended.wait])
-        except HoldfastError as error:
-            if error.code != "wait_over":
-                raise
-            self.store.release(claim, reason="yielded")  # it came meanwhile: the next claim goes on
-        return "waiting"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step's work in :meth:`Gateway.attempt`: its claim, and the calls that it makes."""
-
-    gateway: Gateway
-    claim: Claim
-
-    def call(self, tool: Tool[..., R] | str, /, *, key: str, **arguments: Any) -> R:  # noqa: ANN401
-        """See :meth:`Gateway.call`."""
-        return self.gateway.call(self.claim, tool, key=key, **arguments)
+        return attempt(self, claim, body)
 
 
 def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it is)
@@ -292,7 +385,11 @@ def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it
         if isinstance(asked, Commit):
             return core.run(asked.call)
         if isinstance(asked, Run):
-            return bodies.run(asked.body, asked.timeout, is_async=asked.is_async)
+            try:
+                return bodies.run(asked.body, asked.timeout, is_async=asked.is_async)
+            except (KeyboardInterrupt, SystemExit) as error:
+                # Whoever waits is interrupted, not the body: the journal hears that nobody knows.
+                return bodies.Ran(error=error, over=False)
         return threading.Event().wait(asked.seconds)
 
     try:
@@ -308,6 +405,10 @@ def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it
         return end.value
 
 
+class _Abandoned(Exception):  # noqa: N818 (never leaves this module)
+    """What was waited for was cancelled from elsewhere."""
+
+
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
     """Waits for work whatever happens, and says whether it was to be cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
@@ -317,7 +418,10 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.Cancelle
             await asyncio.wait([task])
         except asyncio.CancelledError as error:
             cancelled = error
-    return task.result(), cancelled
+    try:
+        return task.result(), cancelled
+    except asyncio.CancelledError:  # not by us: the loop is going down
+        raise _Abandoned from None
 
 
 async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it is)
@@ -327,14 +431,18 @@ async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says 
     waited for first, so that the journal knows; a write that has not begun by then does not begin.
     """
     cancelled: asyncio.CancelledError | None = None
+    at_once = store._core.folder is None  # in memory nothing waits for a disk, and a hop would cost more
 
     async def do(asked: Commit | Run | Pause) -> object:
         nonlocal cancelled
         heard: asyncio.CancelledError | None = None
         if isinstance(asked, Pause):
-            await asyncio.sleep(asked.seconds)
+            _, heard = await _to_the_end(asyncio.sleep(asked.seconds))
+            cancelled = cancelled or heard
             return None
         if isinstance(asked, Commit):
+            if at_once:
+                return store._core.run(asked.call)
             try:
                 done, heard = await _to_the_end(store.aio.run(asked.call))
             finally:
@@ -345,7 +453,10 @@ async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says 
         body = bodies.arun(asked.body, asked.timeout, is_async=asked.is_async)
         if not asked.settles:
             return await body
-        ran, heard = await _to_the_end(body)
+        try:
+            ran, heard = await _to_the_end(body)
+        except _Abandoned:  # its thread, if it has one, goes on
+            ran, heard = bodies.Ran(error=asyncio.CancelledError(), over=False), None
         cancelled = cancelled or heard
         return ran
 

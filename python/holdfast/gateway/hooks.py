@@ -9,10 +9,30 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.errors import CanonicalError
+from holdfast.gateway.bodies import INSIDE
+from holdfast.secrets import scrubbed
+from holdfast.values import to_json
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Point = Literal["before_tool_call", "after_tool_call", "before_approval_request"]
+    from holdfast.gateway.bodies import Ran
+
+Point = Literal[
+    "run_starting",
+    "before_tool_call",
+    "after_tool_call",
+    "before_approval_request",
+    "after_approval_decision",
+    "before_subagent_start",
+    "after_subagent_terminal",
+    "before_isolation_process_start",
+    "after_isolation_process_exit",
+    "on_run_cancel_requested",
+    "before_run_complete",
+    "after_run_terminal",
+]
 Failure = Literal["fail_open_observe_only", "deny", "interrupt_run", "fail_run"]
 Overflow = Literal["drop_observe_only", "summarize_and_continue", "fail_hook_invocation"]
 Privacy = Literal["envelope_and_redacted_summary", "content_refs_only", "content_capture_allowed"]
@@ -23,6 +43,8 @@ REWRITES = {
     "before_tool_call": "modify_tool_request",
     "after_tool_call": "rewrite_tool_result",
     "before_approval_request": "modify_approval_request",
+    "before_isolation_process_start": "modify_process_request",
+    "before_subagent_start": "modify_subagent_request",
 }
 
 
@@ -50,7 +72,8 @@ class Response:
 
     def at(self, point: str) -> dict[str, Any]:
         """As the core reads it."""
-        return {"payload": self.payload, "type": REWRITES[point] if self.kind == "rewrite" else self.kind}
+        kind = REWRITES.get(point, "modify_projection") if self.kind == "rewrite" else self.kind
+        return {"payload": self.payload, "type": kind}
 
 
 OBSERVED = Response("observe_only", {})
@@ -72,8 +95,47 @@ def request_approval(summary: str | None = None) -> Response:
 
 
 def request_retry(summary: str | None = None) -> Response:
-    """A read is to be made once more; a write never is."""
+    """A read is to be made once more (a write never is), or a step's work before its run completes."""
     return Response("request_retry", {"summary": summary} if summary else {})
+
+
+def stop_run(code: str, summary: str | None = None) -> Response:
+    """The run does not start: it is cancelled."""
+    return Response("stop_run", {"code": code} | ({"summary": summary} if summary else {}))
+
+
+def inject_context(*items: object) -> Response:
+    """Further context for the agent that is about to run."""
+    return Response("inject_context", {"items": list(items)})
+
+
+def repair_needed(code: str, summary: str | None = None) -> Response:
+    """The run does not complete: it waits for a person."""
+    payload = {"code": code} | ({"summary": summary} if summary else {})
+    return Response("stop_completion_with_repair_needed", payload)
+
+
+def request_cleanup(summary: str | None = None) -> Response:
+    """Something is left to be cleaned up: that it was said is on record."""
+    return Response("request_cleanup_repair", {"summary": summary} if summary else {})
+
+
+def request_usage_repair(summary: str | None = None) -> Response:
+    """What a child used does not add up: that it was said is on record."""
+    return Response("request_usage_rollup_repair", {"summary": summary} if summary else {})
+
+
+def told(ran: Ran, point: str) -> dict[str, Any]:
+    """What a hook's body came to, as the core reads it."""
+    if ran.timed_out:
+        return {"answer": "timed_out"}
+    answer = ran.value if ran.value is not None else OBSERVED
+    if ran.error is not None or not isinstance(answer, Response):
+        return {"answer": "failed"}
+    try:
+        return {"answer": "response", "response": scrubbed(to_json(answer.at(point)))}
+    except CanonicalError:
+        return {"answer": "failed"}
 
 
 @dataclass(frozen=True)
@@ -163,12 +225,13 @@ class Observer:
                     log.warning("the hook %s did not hear of %d calls", self.hook.id, self.dropped)
                 return
             self._waiting.append(self.hook.shows(subject))
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # a forked child has none
                 self._thread = threading.Thread(target=self._serve, name="holdfast-observer", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
     def _serve(self) -> None:
+        INSIDE.set(True)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting)

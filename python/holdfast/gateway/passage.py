@@ -5,14 +5,13 @@ and hears what came of it. The core decides what comes next; this does it.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from pydantic import ValidationError
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.errors import CanonicalError, CommandError, HoldfastError, StoreError
-from holdfast.gateway import hooks
+from holdfast.gateway import bodies, boxes, hooks, points, reports
 from holdfast.gateway.outcomes import (
     BudgetRefused,
     Call,
@@ -28,11 +27,14 @@ from holdfast.gateway.outcomes import (
     Suspended,
     fix,
 )
-from holdfast.gateway.tools import ToolError
+from holdfast.gateway.people import Approvals, Approve, Deny, vote_call
+from holdfast.gateway.shapes import ToolError, Unfit, refuse
+from holdfast.gateway.way import Commit, Pause, Run, Way
 from holdfast.primitives import new_id
+from holdfast.secrets import Secret, handle, is_handle, scrub, scrubbed, tells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator, Mapping
 
     from holdfast.gateway.bodies import Ran
     from holdfast.gateway.driver import Gateway
@@ -43,33 +45,7 @@ Json = dict[str, Any]
 PASSING = frozenset(("store_busy", "disk_full"))
 """Failures of the store that may pass: an outcome that is known is worth trying again for."""
 
-
-@dataclass(frozen=True)
-class Commit:
-    """A call of the store."""
-
-    call: _core.Call
-
-
-@dataclass(frozen=True)
-class Run:
-    """A body, and how long it may take."""
-
-    body: Callable[[], Any]
-    timeout: float
-    is_async: bool
-    settles: bool = False
-    """Whoever waits for it does so to the end, also when it is cancelled: it is a write's."""
-
-
-@dataclass(frozen=True)
-class Pause:
-    """A moment, before something is tried again."""
-
-    seconds: float
-
-
-Way: TypeAlias = "Generator[Commit | Run | Pause, Any, Any]"
+log = logging.getLogger("holdfast.gateway")
 
 
 @dataclass(frozen=True)
@@ -81,8 +57,27 @@ class Asked:
     arguments: Json
     key: str | None = None
     reserve: Mapping[str, int] | None = None
+    capability: str | None = None
     recorded: str | None = None
     lane: str = "0"
+    secrets: dict[str, Secret[Any]] = field(default_factory=dict)
+    """By parameter: the journal has only what stands for them."""
+
+
+def hidden(
+    core: _core.Store, run: str, declared: tuple[str, ...], checked: Json
+) -> tuple[Json, dict[str, Secret[Any]]]:
+    """Arguments as JSON with handles in the place of secrets, and the secrets."""
+    secrets = {name: value for name, value in checked.items() if isinstance(value, Secret)}
+    if any(is_handle(value) for name, value in checked.items() if name in declared):
+        raise refuse(
+            "bad_arguments", "what stands for a secret is no secret: pass hf.Secret(value, name=...)"
+        )
+    stand_in = {
+        name: handle(secret, _core.secret_digest(core, run, secret.name, secret.text()))
+        for name, secret in secrets.items()
+    }
+    return {**checked, **stand_in}, secrets
 
 
 class Passenger:
@@ -92,26 +87,32 @@ class Passenger:
         self.gateway = gateway
         self.asked = asked
         self.tool = asked.tool
+        self.box = gateway.sandbox if self.tool.options.sandbox != "none" else None
+        self.way = self._passage()
+        self.cause: BaseException | None = None
+        self.served: Json | None = None
+        self.fatal: BaseException | None = None
+        self.votes: list[tuple[str, Approve | Deny]] = []
+
+    def _passage(self) -> _core.Passage:
+        asked, gateway, claim = self.asked, self.gateway, self.asked.claim
         core = gateway.store._core
         call: Json = {
             "arguments": {"privacy": "internal", "value": asked.arguments},
             "call": new_id("call", at_ms=core.wall_ms),
+            "dispatchers": list(gateway.approvers),
+            "guards": sorted(self.box.enforces()) if self.box else [],
             "kind": "tool",
             "lane": asked.lane,
             "reserve": dict(asked.reserve or {}),
-            "sandbox": "none",
+            "sandbox": self.box.tier if self.box else "none",
         }
-        optional = {"key": asked.key, "recorded": asked.recorded}
+        optional = {"capability": asked.capability, "key": asked.key, "recorded": asked.recorded}
         call |= {name: value for name, value in optional.items() if value is not None}
-        claim = asked.claim
         hooks_, evaluators = gateway.core_hooks, list(gateway.evaluators)
-        self.way = _core.Passage(
+        return _core.Passage(
             core, claim.run, claim.by(), claim.core(), self.tool.core, hooks_, evaluators, call
         )
-        self.cause: BaseException | None = None
-        self.live: object = None
-        self.served: Json | None = None
-        self.fatal: BaseException | None = None
 
     def go(self) -> Way:
         """The whole way, from the door to what agent code gets."""
@@ -127,6 +128,8 @@ class Passenger:
                     what, detail = self.way.answer((yield from self._hook(detail)))
                 case "run_evaluator":
                     what, detail = self.way.answer((yield from self._evaluated(detail)))
+                case "dispatch":
+                    what, detail = self.way.answer((yield from self._dispatched(detail)))
                 case "run":
                     return (yield from self._pure(detail["arguments"]))
                 case "run_effect":
@@ -134,7 +137,10 @@ class Passenger:
                 case "reconcile":
                     what, detail = self.way.answer((yield from self._reconciled(detail["permit"])))
                 case "wait":
-                    raise Suspended(detail["call"], detail["wait"])
+                    if not (yield from self._voted()):
+                        raise Suspended(detail["call"], detail["wait"])
+                    self.way = self._passage()
+                    what, detail = self.way.begin()
                 case "stop":
                     raise Stopped(detail["call"], detail["hook"])
                 case _:
@@ -150,43 +156,37 @@ class Passenger:
         try:
             if not isinstance(arguments, dict):
                 return {"answer": "invalid"}
-            return {"answer": "valid", "arguments": self.tool.check(arguments)}
+            given = self.tool.check(arguments)
         except (ToolError, CanonicalError):
             return {"answer": "invalid"}
+        # Nobody puts another secret in the place of the one that agent code gave.
+        same = all(given.get(name) == self.asked.arguments[name] for name in self.asked.secrets)
+        return {"answer": "valid", "arguments": given} if same else {"answer": "invalid"}
+
+    @property
+    def claimed(self) -> Claim:
+        """The claim that it is made under."""
+        return self.asked.claim
 
     def _hook(self, detail: Json) -> Generator[Run, Ran, Json]:
-        claim = self.asked.claim
-        point, value = detail["point"], detail["subject"]
-        hook = self.gateway.hooks[detail["hook"]]
-        subject = hook.shows(hooks.Subject(point, self.tool.name, claim.run, claim.agent, value))
-        ran = yield from self._run(lambda: hook.body(subject), detail["timeout_ms"], hook.is_async)
-        told: Json
-        if ran.timed_out:
-            told = {"answer": "timed_out"}
-        elif ran.error is not None:
-            told = {"answer": "failed"}
-        else:
-            answer = ran.value if ran.value is not None else hooks.OBSERVED
-            told = {"answer": "failed"}
-            if isinstance(answer, hooks.Response):
-                told = {"answer": "response", "response": answer.at(point)}
-                if point == "after_tool_call" and answer.kind == "rewrite" and not self._is_result(answer):
-                    told["answer"] = "invalid"
-        return {"answer": "hook", "elapsed_ms": ran.elapsed_ms, "told": told}
+        answer = yield from points.heard(self, detail)
+        told: Json = answer["told"]
+        rewrites = told["answer"] == "response" and told["response"]["type"] == "rewrite_tool_result"
+        if rewrites and not self._is_result(told["response"]["payload"]["value"]):
+            told["answer"] = "invalid"
+        return answer
 
-    def _is_result(self, answer: hooks.Response) -> bool:
+    def _is_result(self, value: Any) -> bool:  # noqa: ANN401 (any JSON)
         try:
-            self.tool.result(answer.payload["value"])
-        except (ValidationError, CanonicalError):
+            self.tool.result(value)
+        except (Unfit, CanonicalError):
             return False
         return True
 
     def _evaluated(self, detail: Json) -> Generator[Run, Ran, Json]:
         evaluator = self.gateway.evaluators[detail["evaluator"]]
-        claim = self.asked.claim
-        value = detail["arguments"]
-        subject = hooks.Subject("policy", self.tool.name, claim.run, claim.agent, value)
-        ran = yield from self._run(
+        subject = self.seen("policy", detail["arguments"])
+        ran = yield from points.on_the_way(
             lambda: evaluator.body(subject), 1000 * evaluator.timeout, evaluator.is_async
         )
         said = ran.value if ran.error is None and not ran.timed_out else None
@@ -194,12 +194,44 @@ class Passenger:
             return {"answer": "evaluated"}  # it failed: that denies
         return {"answer": "evaluated", "decision": said}
 
-    def _run(self, body: Callable[[], Any], timeout_ms: float, is_async: bool) -> Generator[Run, Ran, Ran]:
-        """A body on the way. Interrupted, it has said nothing: the call is asked about anew another time."""
-        ran = yield Run(body, timeout_ms / 1000, is_async)
-        if ran.error is not None and not isinstance(ran.error, Exception):
-            raise ran.error
-        return ran
+    def seen(self, point: str, value: object) -> hooks.Subject:
+        """What hooks are shown."""
+        claim = self.asked.claim
+        return hooks.Subject(point, self.tool.name, claim.run, claim.agent, value)
+
+    # People.
+
+    def _dispatched(self, detail: Json) -> Generator[Run, Ran, Json]:
+        """Has an approver told of a request. Whatever goes wrong, the request only stands."""
+        approver, approval = self.gateway.approvers[detail["dispatcher"]], detail["approval"]
+        approvals = Approvals(self.gateway.store)
+
+        def tell() -> object:
+            return approver.body(approvals.get(approval))
+
+        ran = yield from points.on_the_way(tell, 1000 * approver.timeout, approver.is_async)
+        if ran.timed_out or ran.error is not None:
+            code = "approval.timeout" if ran.timed_out else "approval.dispatcher_error"
+            return {"answer": "dispatched", "reason_code": code, "status": "dispatcher_unavailable"}
+        if isinstance(ran.value, Approve | Deny):
+            self.votes.append((approval, ran.value))
+        elif ran.value is not None:
+            code = "approval.decision_not_allowed"
+            return {"answer": "dispatched", "reason_code": code, "status": "recovery_required"}
+        return {"answer": "dispatched", "status": "dispatched"}
+
+    def _voted(self) -> Generator[Commit, Any, bool]:
+        """Hands in what approvers said; whether that decided anything."""
+        decided = False
+        while self.votes:
+            approval, said = self.votes.pop(0)
+            try:
+                told = yield Commit(vote_call(self.gateway.store._core, self.asked.claim.run, approval, said))
+            except Exception as error:  # no role, too late, decided by another, nonsense: the request stands
+                log.warning("a vote was refused: %s", getattr(error, "code", type(error).__name__))
+                continue
+            decided |= told.gate()["state"] != "pending"
+        return decided
 
     # Bodies.
 
@@ -211,82 +243,62 @@ class Passenger:
                 "it timed out", code="effect_failed", tool=self.tool.name, error="TimeoutError"
             )
         if ran.error is not None:
+            if tells(ran.error):
+                raise EffectFailed(
+                    reports.said(ran.error), tool=self.tool.name, error=type(ran.error).__name__
+                ) from None
             raise ran.error
-        return self.tool.result(self.tool.told(_plain(ran.value)))
+        value = ran.value.value if isinstance(ran.value, Result) else ran.value
+        return self.tool.result(scrubbed(self.tool.told(value)))
 
     def _body(self, arguments: Json, call: Call) -> Run:
         options = self.tool.options
-        bound = self.tool.bound(arguments, call)
+        bound = self.tool.bound(arguments, call, self.asked.secrets)
         writes = options.effect == "write"
-        return Run(lambda: self.tool.function(**bound), options.timeout, self.tool.is_async, settles=writes)
 
-    def _effect(self, permit: Json) -> Generator[Run, Ran, Json]:
-        boot_id, boot_ms = self.gateway.store._core.boot
-        if boot_id != permit["boot_id"] or boot_ms > permit["start_by"]:
-            failure = _failure("PermitExpired", code="permit_expired")
-            return _ran("no_effect", 0, failure=failure, message="the body could not begin in time")
+        async def awaited() -> object:
+            with bodies.living(call.id):
+                return await self.tool.function(**bound)
+
+        def called() -> object:
+            with bodies.living(call.id):
+                return self.tool.function(**bound)
+
+        body = awaited if self.tool.is_async else called
+        return Run(body, options.timeout, self.tool.is_async, settles=writes)
+
+    def _effect(self, permit: Json) -> Generator[Commit | Run, Any, Json]:
+        if self.expired(permit):
+            return reports.not_begun("PermitExpired", "permit_expired", "the body could not begin in time")
         call = Call(permit["call"], permit["key"], self.asked.claim.run, permit["dispatch"])
         for observer in self.gateway.observers("before_tool_call"):
-            observer.tell(self._seen("before_tool_call", permit["arguments"]))
+            observer.tell(self.seen("before_tool_call", permit["arguments"]))
+        if self.box is not None:
+            return self._reported((yield from boxes.ran(self, self.box, permit, call)))
         try:
             body = self._body(permit["arguments"], call)
         except Exception as error:
-            failure = _failure(type(error).__qualname__, code="bad_arguments")
-            return _ran("no_effect", 0, failure=failure, message="the recorded arguments no longer fit")
+            told = "the recorded arguments no longer fit"
+            return reports.not_begun(type(error).__qualname__, "bad_arguments", told)
         try:
-            ran = yield body
+            ran: Ran = yield body
         except HoldfastError as error:  # the body could not be started
-            return _ran("no_effect", 0, failure=_failure(type(error).__name__, code=error.code), message="")
-        return self._report(ran)
+            return reports.not_begun(type(error).__name__, error.code)
+        report, self.fatal = reports.of_body(self.tool, ran)
+        self.cause = None if tells(ran.error) else ran.error
+        return self._reported(report)
 
-    def _seen(self, point: str, value: object) -> hooks.Subject:
-        claim = self.asked.claim
-        return hooks.Subject(point, self.tool.name, claim.run, claim.agent, value)
+    def expired(self, permit: Json) -> bool:
+        """Whether it is too late for a body to begin."""
+        boot_id, boot_ms = self.gateway.store._core.boot
+        return bool(boot_id != permit["boot_id"] or boot_ms > permit["start_by"])
 
-    def _report(self, ran: Ran) -> Json:
-        writes = self.tool.options.effect == "write"
-        error = ran.error
-        self.cause = error
-        if ran.timed_out:
-            failure = _failure("TimeoutError", code="tool_timeout")
-            if writes:
-                return _unknown("timed_out", failure, "it did not end in time", over=ran.over)
-            return _ran("timed_out", ran.elapsed_ms, failure=failure, message="it did not end in time")
-        if error is None:
-            return self._succeeded(ran)
-        if isinstance(error, NoEffect):
-            return _ran("no_effect", ran.elapsed_ms, failure=_failure("NoEffect"), message=_said(error))
-        if isinstance(error, EffectFailed):
-            failure = _failure(error.error, code=error.code)
-            return _ran("failed", ran.elapsed_ms, failure=failure, message=_said(error))
-        failure = _failure(type(error).__qualname__)
-        if not isinstance(error, Exception):
-            self.fatal = error  # raised again once the journal knows
-            if not writes:
-                return _ran("cancelled", ran.elapsed_ms, failure=failure)
-        if writes:
-            return _unknown("raised", failure, _said(error), over=True)
-        return _ran("failed", ran.elapsed_ms, failure=failure, message=_said(error))
-
-    def _succeeded(self, ran: Ran) -> Json:
-        """It happened, whatever it returned: a result that is no good is never a reason to do it again."""
-        extra: Json = {}
-        if isinstance(ran.value, Result):
-            extra = {"external_id": ran.value.external_id, "usage": ran.value.usage}
-        try:
-            value = self.tool.told(_plain(ran.value))
-        except ValidationError:
-            extra["output_error"] = _failure("ValidationError", code="output_invalid")
-        except Exception as error:
-            extra["output_error"] = _failure(type(error).__qualname__, code="result_unrecordable")
-            self.cause = error
-        else:
-            self.live = value
-            extra["result"] = {"privacy": "internal", "value": value}
-        for observer in self.gateway.observers("after_tool_call"):
-            observer.tell(self._seen("after_tool_call", self.live))
-        extra = {name: value for name, value in extra.items() if value is not None}
-        return _ran("succeeded", ran.elapsed_ms, **extra)
+    def _reported(self, report: Json) -> Json:
+        if report["answer"] == "ran" and report["report"]["status"] == "succeeded":
+            result = (report["report"].get("result") or {}).get("value")
+            for observer in self.gateway.observers("after_tool_call"):
+                observer.tell(self.seen("after_tool_call", result))
+        return report
 
     def _settled(self, answer: Json) -> Generator[Commit | Pause, Any, tuple[str, Any]]:
         """Has an outcome written: again while the store is busy or full, and as a late report when another
@@ -294,7 +306,7 @@ class Passenger:
         try:
             _, detail = self.way.answer(answer)
         except HoldfastError:  # something in it cannot be written down; that it ended, and how, can
-            answer = _bare(answer)
+            answer = reports.bare(answer)
             _, detail = self.way.answer(answer)
         waited = 0.0
         while True:
@@ -308,13 +320,13 @@ class Passenger:
                 waited += 0.05
                 _, detail = self.way.retry()
             except CommandError as error:
-                if error.code == "stale_fence":
+                if error.code in ("stale_fence", "run_ended"):
                     yield from self._late()
                 raise
         if self.fatal is not None:
             raise self.fatal
         if answer["answer"] == "ran":
-            self.served = _fresh(answer["report"], self.tool)
+            self.served = reports.fresh(answer["report"], self.tool)
         return self.way.told(told)
 
     def _late(self) -> Generator[Commit, Any, None]:
@@ -330,8 +342,9 @@ class Passenger:
         options = self.tool.options
         call = Call(permit["call"], permit["key"], self.asked.claim.run, permit["dispatch"])
         ask = options.reconcile
-        assert ask is not None
-        ran = yield from self._run(
+        if ask is None or call.id in bodies.LIVING:
+            return {"answer": "reconciled"}  # the body is alive in this very process: nobody can tell yet
+        ran = yield from points.on_the_way(
             lambda: ask(call), options.timeout * 1000, inspect.iscoroutinefunction(ask)
         )
         told = ran.value if ran.error is None and not ran.timed_out else CannotTell()
@@ -340,11 +353,11 @@ class Passenger:
         if isinstance(told, Happened):
             answer: Json = {"answer": "reconciled", "resolution": "happened"}
             try:
-                value = self.tool.told(told.value)
-            except (ValidationError, CanonicalError):
+                value = scrubbed(self.tool.told(told.value))
+            except (Unfit, CanonicalError):
                 return {"answer": "reconciled"}  # nothing that could be recorded: a person has to look
             answer["result"] = {"privacy": "internal", "value": value}
-            return answer | ({"external_id": told.external_id} if told.external_id else {})
+            return answer | ({"external_id": scrub(told.external_id)} if told.external_id else {})
         return {"answer": "reconciled"}
 
     # What agent code gets.
@@ -360,13 +373,16 @@ class Passenger:
                     raise OutcomeError("the result was erased", code="content_erased", call=call, tool=tool)
                 try:
                     return self.tool.result(served.get("result"))
-                except ValidationError:
+                except Unfit:
                     told = "it happened, and what is recorded of it is not what the tool declares"
                     raise OutcomeError(told, code="output_invalid", call=call, tool=tool) from None
             case "denied_by_rule" | "denied_by_person":
+                self._hear_denial(outcome, call)
                 raise _denied(served, call, tool)
             case "no_effect":
-                raise NoEffect(message, call=call, tool=tool) from self.cause
+                code = failure.get("code")
+                known = code if code in ("sandbox_missing", "permit_expired") else "no_effect"
+                raise NoEffect(message, code=known, call=call, tool=tool) from self.cause
             case "unrecordable":
                 code = failure.get("code") or "result_unrecordable"
                 told = "it happened, and what it returned cannot be given back"
@@ -376,6 +392,12 @@ class Passenger:
             case _:
                 error = failure.get("error", "EffectFailed")
                 raise EffectFailed(message, call=call, tool=tool, error=error) from self.cause
+
+    def _hear_denial(self, outcome: str, call: str) -> None:
+        if outcome == "denied_by_person":
+            decision = {"call": call, "decision": "denied"}
+            for observer in self.gateway.observers("after_approval_decision"):
+                observer.tell(self.seen("after_approval_decision", decision))
 
 
 def _denied(served: Json, call: str, tool: str) -> Denied:
@@ -388,59 +410,6 @@ def _denied(served: Json, call: str, tool: str) -> Denied:
     if codes == ["budget.exceeded"]:
         return BudgetRefused(message, code="budget_refused", call=call, tool=tool, reasons=reasons)
     return Denied(message, call=call, tool=tool, reasons=reasons)
-
-
-def _plain(value: object) -> object:
-    return value.value if isinstance(value, Result) else value
-
-
-def _said(error: BaseException) -> str:
-    return str(error.args[0]) if error.args else ""
-
-
-def _failure(error: str, *, code: str | None = None) -> Json:
-    failure: Json = {"error": error or "Error", "retryable": False, "source": "tool"}
-    return failure | ({"code": code} if code else {})
-
-
-def _ran(status: str, elapsed_ms: int, message: str | None = None, **extra: Any) -> Json:  # noqa: ANN401
-    report: Json = {"elapsed_ms": elapsed_ms, "status": status, "unruled": False, **extra}
-    if message is not None:
-        report["message"] = {"privacy": "internal", "value": message}
-    return {"answer": "ran", "report": report}
-
-
-def _unknown(cause: str, failure: Json, message: str, *, over: bool) -> Json:
-    told = {"privacy": "internal", "value": message}
-    return {"answer": "unknown", "cause": cause, "failure": failure, "message": told, "over": over}
-
-
-def _bare(answer: Json) -> Json:
-    """An answer without anything that a body made up."""
-    if answer["answer"] == "unknown":
-        return _unknown(answer["cause"], _failure("Error"), "", over=answer["over"])
-    report = answer["report"]
-    if report["status"] == "succeeded":
-        failure = _failure("RecordError", code="result_unrecordable")
-        return _ran("succeeded", report["elapsed_ms"], output_error=failure)
-    return _ran(report["status"], report["elapsed_ms"], failure=_failure("Error"))
-
-
-OUTCOMES = {"succeeded": "succeeded", "no_effect": "no_effect", "cancelled": "cancelled"}
-
-
-def _fresh(report: Json, tool: Tool[Any, Any]) -> Json:
-    """What the journal would say of an outcome that was written a moment ago."""
-    status = report["status"]
-    failed = "write_failed" if tool.options.effect == "write" else "read_failed"
-    outcome = "unrecordable" if "output_error" in report else OUTCOMES.get(status, failed)
-    return {
-        "failure": report.get("failure"),
-        "message": (report.get("message") or {}).get("value"),
-        "outcome": outcome,
-        "output_error": report.get("output_error"),
-        "result": (report.get("result") or {}).get("value"),
-    }
 
 
 def unknown_tool(name: str) -> ToolError:

@@ -7,13 +7,78 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.errors import CommandError
+from holdfast.gateway.bodies import INSIDE
 from holdfast.gateway.outcomes import fix
+from holdfast.gateway.policy import conditions
+from holdfast.secrets import scrub
 from holdfast.store.commands import human, payload
+from holdfast.values import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from holdfast.store import Store
+
+
+MISSING: Any = object()
+"""Stands where nothing was said: a result may be None."""
+
+
+def outside() -> None:
+    """Refuses the code of agents, tools and hooks, as far as it can be told."""
+    if INSIDE.get():
+        code = "self_approval"
+        raise CommandError("agents, tools and hooks decide nothing", code=code, fix=fix(code))
+
+
+@dataclass(frozen=True)
+class ForSession:
+    """What an approver allows a session from now on, beside the call that was asked about.
+
+    Attributes:
+        when: which arguments, as in a policy: ``{"args.cents": {"max": 5000}}``; ``{}`` is any.
+        uses: for how many calls.
+        expires_in: for how many seconds.
+    """
+
+    when: Mapping[str, object]
+    uses: int
+    expires_in: float
+
+    def scope(self, at_ms: int) -> dict[str, Any]:
+        """The contract ``GrantScope``."""
+        expires_at = at_ms + round(self.expires_in * 1000)
+        constraints = conditions(dict(self.when), "when")
+        return {"constraints": constraints, "expires_at": expires_at, "uses": self.uses}
+
+
+@dataclass(frozen=True)
+class Approve:
+    """A person's yes, as an approver hands it in."""
+
+    by: str
+    reason: str | None = None
+    session: ForSession | None = None
+
+
+@dataclass(frozen=True)
+class Deny:
+    """A person's no."""
+
+    by: str
+    reason: str | None = None
+
+
+def vote_call(core: _core.Store, run: str, approval: str, said: Approve | Deny) -> _core.Call:
+    """A vote, as a call of the store."""
+    command: dict[str, Any] = {"approval": approval, "command": "vote", "vote": "denied"}
+    if isinstance(said, Approve):
+        command["vote"] = "approved"
+        if said.session is not None:
+            command |= {"scope": said.session.scope(core.wall_ms), "vote": "approved_for_session"}
+    if said.reason is not None:
+        command["reason"] = payload(scrub(said.reason), "internal")
+    return _core.Call.command(run, human(said.by), command, "barrier")
 
 
 @dataclass(frozen=True)
@@ -35,6 +100,8 @@ class Request:
     requested_at: int
     expires_at: int
     digest: str
+    sandbox: str
+    """Where its body would run."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +109,7 @@ class Doubt:
     """A write that may or may not have happened."""
 
     id: str
-    """The call's."""
+    """The call and its dispatch: what is said about this one resolves no other."""
     run: str
     tool: str
     arguments: Any
@@ -100,23 +167,53 @@ class Approvals:
             requested_at=record.at,
             expires_at=found["expires_at"],
             digest=found["digest"],
+            sandbox=asked["sandbox"],
         )
 
-    def approve(self, approval: str, *, by: str, reason: str | None = None) -> Request:
-        """A vote for it. The call goes on when the quorum is met."""
-        return self._vote(approval, "approved", by, reason)
+    def approve(
+        self, approval: str, *, by: str, reason: str | None = None, session: ForSession | None = None
+    ) -> Request:
+        """A vote for it. The call goes on when the quorum is met.
+
+        Args:
+            approval: the request.
+            by: who votes.
+            reason: why; it stays in the journal.
+            session: also for further calls of the run's session, if everybody of the quorum says so.
+        """
+        return self._vote(approval, Approve(by, reason, session))
 
     def deny(self, approval: str, *, by: str, reason: str | None = None) -> Request:
         """A vote against it, which decides."""
-        return self._vote(approval, "denied", by, reason)
+        return self._vote(approval, Deny(by, reason))
 
-    def _vote(self, approval: str, vote: str, by: str, reason: str | None) -> Request:
+    def _vote(self, approval: str, said: Approve | Deny) -> Request:
+        outside()
         run = self._run(approval)
-        command: dict[str, Any] = {"approval": approval, "command": "vote", "vote": vote}
+        self._store._core.run(vote_call(self._store._core, run, approval, said))
+        return self._request(run, approval)
+
+    def edit(
+        self, approval: str, arguments: Mapping[str, object], *, by: str, reason: str | None = None
+    ) -> Request:
+        """Puts other arguments in the place of those that were shown.
+
+        The request is over with that. The call goes through hooks and policy with the new arguments, and if
+        it still has to be approved, a new request is made; nobody's vote is carried over.
+
+        Raises:
+            CommandError: ``edit_denied`` if the active policy denies them.
+        """
+        outside()
+        run = self._run(approval)
+        command: dict[str, Any] = {
+            "approval": approval,
+            "arguments": payload(to_json(dict(arguments)), "internal"),
+            "command": "edit",
+        }
         if reason is not None:
             command["reason"] = payload(reason, "internal")
-        call = _core.Call.command(run, human(by), command, "barrier")
-        self._store._core.run(call)
+        self._store._core.run(_core.Call.command(run, human(by), command, "barrier"))
         return self._request(run, approval)
 
 
@@ -142,7 +239,7 @@ class Effects:
                 place = call["effective"]["position"] - state["base"]
                 record = next(self._store.read(run, after=place - 1))
                 yield Doubt(
-                    id=call["id"],
+                    id=f"{call['id']}.{call['dispatch']}",
                     run=run,
                     tool=call["name"],
                     arguments=record.value["arguments"],
@@ -153,10 +250,10 @@ class Effects:
 
     def resolve(
         self,
-        call: str,
+        doubt: str,
         *,
         by: str,
-        happened: object = None,
+        happened: object = MISSING,
         did_not_happen: bool = False,
         compensated: bool = False,
         external_id: str | None = None,
@@ -166,7 +263,7 @@ class Effects:
         """A person says what became of a write; its run goes on from there.
 
         Args:
-            call: the call's id.
+            doubt: its id, as :meth:`list` has it.
             by: who says so.
             happened: the result that agent code gets: it happened, and the tool is not called again.
             did_not_happen: it provably did not, and no longer can; it is sent off again under its key.
@@ -175,19 +272,21 @@ class Effects:
             reason: how it was found out.
             force: although the permit might still act; this is recorded.
         """
-        said = [happened is not None, did_not_happen, compensated]
+        outside()
+        said = [happened is not MISSING, did_not_happen, compensated]
         if sum(said) != 1:
             raise TypeError("say one of happened=, did_not_happen=True, compensated=True")
+        call, _, dispatch = doubt.partition(".")
+        if not dispatch.isdecimal():
+            raise CommandError(
+                "a doubt is a call and its dispatch", code="no_such_call", fix=fix("no_such_call")
+            )
         run = next((run for run in self._runs() if call in self._store.state(run)["calls"]), None)
         if run is None:
             raise CommandError("no run has this call", code="no_such_call", fix=fix("no_such_call"))
         resolution = "happened" if said[0] else "did_not_happen" if said[1] else "compensated"
-        command: dict[str, Any] = {
-            "call": call,
-            "command": "resolve",
-            "force": force,
-            "resolution": resolution,
-        }
+        command: dict[str, Any] = {"call": call, "command": "resolve", "dispatch": int(dispatch)}
+        command |= {"force": force, "resolution": resolution}
         if said[0]:
             command["result"] = payload(happened, "internal")
         if external_id is not None:

@@ -8,7 +8,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import _core
 from holdfast.errors import HoldfastError
@@ -30,6 +30,7 @@ LISTS = {
 WORDS = frozenset(
     (*LISTS, "approvers", "decide", "labels", "name", "not_after", "not_before", "sandbox", "when")
 )
+GUARDS = frozenset(("cpu", "filesystem", "memory", "network", "processes", "time"))
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DAY_MS = 86_400_000
 
@@ -59,10 +60,11 @@ def _duration(value: object, path: str) -> int:
     return int(found[1]) * UNITS[found[2]]
 
 
-def _when(table: object, path: str) -> list[dict[str, Any]]:
+def conditions(table: object, path: str) -> list[dict[str, Any]]:
+    """Conditions on arguments, as constraints: ``{"args.cents": {"max": 5000}}``."""
     if not isinstance(table, dict):
         raise _refuse("when is a table of arguments", path)
-    constraints = []
+    constraints: list[dict[str, Any]] = []
     for argument, wanted in table.items():
         place = f"{path}.{argument}"
         if not argument.startswith("args."):
@@ -88,6 +90,19 @@ def _approvers(table: object, path: str) -> dict[str, Any]:
     return {"expires_ms": expires, "quorum": quorum, "roles": _list(table.get("roles", []))}
 
 
+def _sandbox(wanted: object, path: str) -> dict[str, Any]:
+    """A tier, or a tier and what it must enforce: ``{ tier = "subprocess", enforce = ["memory"] }``."""
+    table = wanted if isinstance(wanted, dict) else {"tier": wanted}
+    _known(table, frozenset(("enforce", "tier")), path)
+    if "tier" not in table:
+        raise _refuse("a sandbox has a tier", path)
+    unknown = sorted(set(map(str, _list(table.get("enforce", [])))) - GUARDS)
+    if unknown:
+        raise _refuse(f"unknown guard {unknown[0]!r}; known are {', '.join(sorted(GUARDS))}", path)
+    fields = _list(table.get("enforce", []))
+    return {"fields": fields, "kind": "sandbox", "roles": [], "tier": table["tier"]}
+
+
 def _rule(table: object, at: int) -> dict[str, Any]:
     path = f"rule[{at}]"
     if not isinstance(table, dict):
@@ -102,15 +117,20 @@ def _rule(table: object, at: int) -> dict[str, Any]:
         "labels": dict(table.get("labels", {})),
         "name": table.get("name", f"rule {at + 1}"),
         "obligations": [],
-        "when": _when(table.get("when", {}), f"{path}.when"),
+        "when": conditions(table.get("when", {}), f"{path}.when"),
     }
     rule |= {plural: _list(table[word]) if word in table else [] for word, plural in LISTS.items()}
     rule |= {word: table[word] for word in ("not_after", "not_before") if word in table}
     if "approvers" in table:
         rule["approvers"] = _approvers(table["approvers"], f"{path}.approvers")
     if "sandbox" in table:
-        rule["obligations"] = [{"fields": [], "kind": "sandbox", "roles": [], "tier": table["sandbox"]}]
+        rule["obligations"] = [_sandbox(table["sandbox"], f"{path}.sandbox")]
     return rule
+
+
+def rule(decide: Literal["allow", "ask", "deny"], /, **words: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A rule, with the words that it has in TOML: ``rule("ask", tool="refund*", risk=["high"])``."""
+    return {"decide": decide, **words}
 
 
 @dataclass(frozen=True)
@@ -151,6 +171,19 @@ class Policy:
         policy = cls(rules, approvers)
         _ = policy.digest  # the core reads it too, and refuses what it does not know
         return policy
+
+    @classmethod
+    def of(cls, *rules: Mapping[str, Any], approvers: Mapping[str, list[str]] | None = None) -> Policy:
+        """A policy of rules that were made by :func:`rule`, read as strictly as TOML.
+
+        Args:
+            rules: the rules.
+            approvers: who has which role when deciding.
+
+        Raises:
+            PolicyError: ``bad_policy``, with the place of what is wrong.
+        """
+        return cls.load({"approvers": dict(approvers or {}), "rule": [dict(one) for one in rules]})
 
     def core(self) -> dict[str, Any]:
         """The contract ``Policy``."""

@@ -36,6 +36,7 @@ EnvelopeKind: TypeAlias = Literal[
     "child_ended",
     "budget_returned",
     "capability",
+    "capability_revoked",
 ]
 """What an envelope carries."""
 

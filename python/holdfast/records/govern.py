@@ -119,7 +119,29 @@ class ApprovalVoted(Fact):
     digest: Sha256
     reason: Content | None = None
     role: Name | None = None
+    scope: "GrantScope | None" = None
+    """What a vote for the session would allow from then on."""
     vote: ApprovalDecisionKind
+
+
+class GrantScope(Fact):
+    """What a grant for a session is good for."""
+
+    constraints: list[Constraint]
+    expires_at: U64
+    uses: U32
+
+
+class GrantBound(Fact):
+    """What a grant for a session dies with: it is for the tool as it was, under the policy that asked, and
+    for requests that want no more approvers than gave it."""
+
+    policy: Sha256
+    quorum: U32
+    roles: list[Name]
+    sandbox: SandboxTier
+    schema_: Sha256 | None = Field(default=None, alias="schema")
+    version: Name | None = None
 
 
 class ApprovalDecided(Fact):
@@ -169,6 +191,8 @@ class GrantCreated(Fact):
     """`grant.created`: in the run's stream for one call, in the session's for a session grant."""
 
     approval: ApprovalId | None = None
+    bound: GrantBound | None = None
+    """Of a grant for a session."""
     constraints: list[Constraint]
     digest: Sha256 | None = None
     expires_at: U64
@@ -178,9 +202,9 @@ class GrantCreated(Fact):
 
 
 class GrantSpent(Fact):
-    """`grant.spent`: by the record's call."""
+    """`grant.spent`: by the record's call. One of a session binds to no single request."""
 
-    digest: Sha256
+    digest: Sha256 | None = None
     grant: GrantId
 
 
@@ -242,11 +266,12 @@ class SandboxFinished(Fact):
 
 
 class CapabilityGranted(Fact):
-    """`capability.granted`."""
+    """`capability.granted`: when the run was made, or by another run that handed it over."""
 
     capability: CapabilityId
     constraints: list[Constraint]
     expires_at: U64 | None = None
+    from_run: RunId | None = None
     rights: list[Right]
     target: Key
 

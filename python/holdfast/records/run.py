@@ -8,6 +8,7 @@ from holdfast.records.base import (
     U64,
     Content,
     Fact,
+    Flag,
     Key,
     Labels,
     Name,
@@ -45,6 +46,8 @@ class RunCreated(Fact):
     package: Package
     parent: RunId | None = None
     priority: I32
+    restricted: Flag | None = None
+    """It holds only the capabilities that it is given; else all that its agent registered."""
     role: Name
     rules: U32
     """Numbers the behaviour of fold, matching and decide."""

@@ -23,6 +23,7 @@ OPTIONS = frozenset(
     {
         "attempts",
         "budget",
+        "capabilities",
         "concurrency_key",
         "deadline",
         "key",
@@ -89,7 +90,8 @@ def create_run(
         barrier: return only when the run would survive a power cut.
         options: ``key`` (a run that has it is returned instead, if agent and input are the same),
             ``role``, ``labels``, ``priority``, ``deadline`` (ms since the epoch), ``session``,
-            ``budget``, ``package``, ``privacy``, ``step``, ``queue``, ``attempts``, ``concurrency_key``.
+            ``budget``, ``capabilities`` (all that it may reach, see :func:`holdfast.capability`),
+            ``package``, ``privacy``, ``step``, ``queue``, ``attempts``, ``concurrency_key``.
     """
     _check_options(options)
     at_ms = core.wall_ms
@@ -170,13 +172,19 @@ def claim(
     lease: float = 60.0,
     queues: Sequence[str] = (),
     agents: Sequence[str] = (),
+    package: Mapping[str, str] | None = None,
+    strict: bool = False,
 ) -> Asked[Claim | None]:
     """The best step that this worker may have, under a new fence, or None.
+
+    A worker that says its ``package`` has the parts recorded in which it differs from the one that the run
+    had last; under ``strict`` such a step waits for a person instead.
 
     On the way it takes back steps whose workers are gone, fires what is due and delivers what was sent.
     """
     lease_ms = max(0, round(lease * 1000))
-    call = _core.Call.claim(worker, lease_ms, list(queues), list(agents), [])
+    parts = None if package is None else commands.package(package)
+    call = _core.Call.claim(worker, lease_ms, list(queues), list(agents), [], parts, strict)
     return Asked(call, lambda told: None if told is None else claim_of(told))
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.primitives import new_id
+from holdfast.secrets import holds_secret, scrub
+from holdfast.values import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,8 +60,12 @@ def human(name: str) -> dict[str, Json]:
 
 
 def payload(value: object, privacy: str) -> dict[str, Any]:
-    """A user's value on its way into the journal."""
-    return {"privacy": privacy, "value": value}
+    """A user's value on its way into the journal.
+
+    Raises:
+        CanonicalError: ``secret_value`` where a secret would be stored.
+    """
+    return {"privacy": privacy, "value": to_json(value) if holds_secret(value) else value}
 
 
 def package(parts: Mapping[str, str] | None) -> dict[str, str]:
@@ -85,7 +91,7 @@ def new_run(
         "role": options.get("role") or agent,
         "state": payload(state, privacy),
     }
-    optional = {"budget", "deadline", "key", "session"}
+    optional = {"budget", "capabilities", "deadline", "key", "session"}
     return run | {name: value for name, value in options.items() if name in optional and value is not None}
 
 
@@ -108,4 +114,11 @@ def new_step(name: str, options: Mapping[str, Any], at_ms: int) -> dict[str, Any
 def failure(error: BaseException | str, *, retryable: bool) -> tuple[dict[str, Any], str]:
     """How an attempt failed: what the record holds, and its message, which is a content."""
     name = "Error" if isinstance(error, str) else type(error).__qualname__
-    return {"error": name, "retryable": retryable, "source": "agent"}, str(error)
+    return {"error": name, "retryable": retryable, "source": "agent"}, _said(error)
+
+
+def _said(error: BaseException | str) -> str:
+    try:
+        return scrub(str(error))
+    except Exception:
+        return ""  # it cannot say what it is

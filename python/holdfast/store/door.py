@@ -11,7 +11,7 @@ from holdfast import _core
 from holdfast.errors import RecordError, StoreError
 from holdfast.store import asks, forks
 from holdfast.store.aio import AsyncStore
-from holdfast.store.commands import human
+from holdfast.store.commands import SYSTEM, human
 from holdfast.store.reading import FIXES, Erased, Kept, Record
 from holdfast.store.reports import Report, report_of, watched
 
@@ -104,6 +104,11 @@ class Store:
     retry = now(asks.retry)
     signal = now(asks.signal)
     cancel = now(asks.cancel)
+
+    def create_session(self, *, labels: Mapping[str, str] | None = None, by: str = "holdfast") -> str:
+        """Makes a session, for runs that belong together: ``create_run(session=...)``. Returns its id."""
+        actor = SYSTEM if by == "holdfast" else human(by)
+        return self._core.create_session(actor, dict(labels or {}))
 
     def resume(self, run: str, *, by: str) -> None:
         """Lets steps go on that waited for a person, after a restore or an interruption."""

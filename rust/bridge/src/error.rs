@@ -11,6 +11,7 @@ use holdfast_core::ids::IdError;
 use holdfast_core::journal::TransactError;
 use holdfast_core::merge::DiffError;
 use holdfast_core::records::ReadError;
+use holdfast_core::schema::BadSchema;
 use holdfast_core::state::Illegal;
 use holdfast_store::StoreError;
 use pyo3::prelude::*;
@@ -58,6 +59,10 @@ impl Raise for IdError {
 }
 
 impl Raise for HookSpecError {
+    const CLASS: &'static str = "RecordError";
+}
+
+impl Raise for BadSchema {
     const CLASS: &'static str = "RecordError";
 }
 

@@ -8,13 +8,14 @@ use holdfast_core::contracts::hook::{HookPoint, HookSpec};
 use holdfast_core::contracts::policy::Policy;
 use holdfast_core::contracts::tool::ToolSpec;
 use holdfast_core::error::Code;
-use holdfast_core::gateway::{Answer, Ask, Entering, Gate, Passage as Way};
+use holdfast_core::gateway::{Answer, Ask, At, Entering, Gate, Passage as Way, Round as Asking};
 use holdfast_core::hooks::Hooks as Ordered;
-use holdfast_core::ids::RunId;
+use holdfast_core::ids::{GrantId, RunId, SessionId};
 use holdfast_core::ledger::{Tool as Registered, key_of};
 use holdfast_core::policy::ActivePolicy;
 use holdfast_core::records::{Actor, EffectClass};
 use holdfast_core::run::{Claim, Command};
+use holdfast_core::schema::Schema as Checker;
 use holdfast_store::engine::{Call as Asked, Durability, Served, Written};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -110,7 +111,8 @@ pub(crate) struct Passage {
 
 #[pymethods]
 impl Passage {
-    /// `call` has what is the call's own: arguments, id, key, kind, lane, recorded, reserve, sandbox.
+    /// `call` has what is the call's own: arguments, id, capability, dispatchers, guards, key, kind, lane,
+    /// recorded, reserve, sandbox.
     #[new]
     #[pyo3(signature = (store, run, by, claim, tool, hooks, evaluators, call, /))]
     #[expect(clippy::too_many_arguments, reason = "one place calls it, with all of them")]
@@ -199,15 +201,23 @@ impl Passage {
                 _ => Durability::Commit,
             };
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(command.clone());
-            let call = Asked::Command { run: self.run, by: self.by.clone(), command, durability };
-            let call = Call::new(call).into_pyobject(py)?.into_any();
-            return PyTuple::new(py, ["commit".into_pyobject(py)?.into_any(), call]);
+            let (run, by) = (self.run, self.by.clone());
+            return committed(py, Asked::Command { run, by, command, durability });
         }
-        let mut told = to_value(&ask).map_err(|error| error.raise(py))?;
-        let what = told.as_object_mut().and_then(|members| members.remove("ask"));
-        let what = what.as_ref().and_then(Value::as_str).unwrap_or_default();
-        PyTuple::new(py, [what.into_pyobject(py)?.into_any(), untree(py, &told)?])
+        told(py, &ask)
     }
+}
+
+fn committed(py: Python<'_>, call: Asked) -> PyResult<Bound<'_, PyTuple>> {
+    let call = Call::new(call).into_pyobject(py)?.into_any();
+    PyTuple::new(py, ["commit".into_pyobject(py)?.into_any(), call])
+}
+
+fn told<'py>(py: Python<'py>, ask: &Ask) -> PyResult<Bound<'py, PyTuple>> {
+    let mut told = to_value(ask).map_err(|error| error.raise(py))?;
+    let what = told.as_object_mut().and_then(|members| members.remove("ask"));
+    let what = what.as_ref().and_then(Value::as_str).unwrap_or_default();
+    PyTuple::new(py, [what.into_pyobject(py)?.into_any(), untree(py, &told)?])
 }
 
 /// What is the call's own of an [`Entering`].
@@ -216,7 +226,10 @@ impl Passage {
 struct Shape {
     arguments: holdfast_core::run::Payload,
     call: holdfast_core::ids::CallId,
+    capability: Option<holdfast_core::ids::CapabilityId>,
     digest: holdfast_core::content::CallDigest,
+    dispatchers: Vec<holdfast_core::records::Name>,
+    guards: Vec<holdfast_core::records::SandboxGuard>,
     key: Option<holdfast_core::records::Key>,
     kind: holdfast_core::records::CallKind,
     lane: holdfast_core::records::Name,
@@ -230,7 +243,12 @@ impl Shape {
         Entering {
             arguments: self.arguments,
             call: self.call,
+            capability: self.capability,
+            decision_hooks: false,
+            decision_ruled: None,
             digest: self.digest,
+            dispatchers: self.dispatchers,
+            guards: self.guards,
             key: self.key,
             kind: self.kind,
             lane: self.lane,
@@ -247,6 +265,119 @@ fn entering(members: &mut Map<String, Value>, digest: &Value) -> Value {
     let mut whole = std::mem::take(members);
     whole.insert("digest".to_owned(), digest.clone());
     Value::Object(whole)
+}
+
+/// One round of the hooks of a point that is about no call, or about its sandbox.
+#[pyclass(frozen, module = "holdfast._core")]
+#[derive(Debug)]
+pub(crate) struct Round {
+    way: Mutex<Asking>,
+    first: Mutex<Option<Ask>>,
+    run: RunId,
+    by: Actor,
+}
+
+#[pymethods]
+impl Round {
+    /// None if there are no hooks to ask there. `call` is an id and a dispatch.
+    #[staticmethod]
+    #[pyo3(signature = (run, by, claim, call, point, subject, hooks, /))]
+    #[expect(clippy::too_many_arguments, reason = "one place calls it, with all of them")]
+    fn open(
+        py: Python<'_>,
+        run: &str,
+        by: &Bound<'_, PyAny>,
+        claim: Option<&Bound<'_, PyAny>>,
+        call: Option<(String, u32)>,
+        point: &Bound<'_, PyAny>,
+        subject: &Bound<'_, PyAny>,
+        hooks: &Hooks,
+    ) -> PyResult<Option<Self>> {
+        let (run, by): (RunId, Actor) = (id(py, run)?, typed(by)?);
+        let claim: Option<Claim> = claim.map(typed).transpose()?;
+        let call = call.map(|(call, dispatch)| Ok::<_, PyErr>((id(py, &call)?, dispatch))).transpose()?;
+        let at = At { call, claim, point: typed(point)? };
+        let Some((round, first)) = Asking::open(at, tree(subject)?, Arc::clone(&hooks.0)) else {
+            return Ok(None);
+        };
+        Ok(Some(Self { way: Mutex::new(round), first: Mutex::new(Some(first)), run, by }))
+    }
+
+    fn begin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match first {
+            Some(ask) => self.asked(py, ask),
+            None => Err(refuse(py, "HoldfastError", Code::Internal, "the round has begun")),
+        }
+    }
+
+    #[pyo3(signature = (answer, /))]
+    fn answer<'py>(&self, py: Python<'py>, answer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+        let answer: Answer = typed(answer)?;
+        let ask = self.way.lock().unwrap_or_else(PoisonError::into_inner).answer(answer);
+        self.asked(py, ask)
+    }
+}
+
+impl Round {
+    fn asked<'py>(&self, py: Python<'py>, ask: Ask) -> PyResult<Bound<'py, PyTuple>> {
+        if let Ask::Commit { command } = ask {
+            let (run, by, durability) = (self.run, self.by.clone(), Durability::Commit);
+            return committed(py, Asked::Command { run, by, command, durability });
+        }
+        told(py, &ask)
+    }
+}
+
+/// A JSON Schema of a tool that comes from elsewhere.
+#[pyclass(frozen, module = "holdfast._core")]
+#[derive(Debug)]
+pub(crate) struct Schema(Checker);
+
+#[pymethods]
+impl Schema {
+    #[new]
+    #[pyo3(signature = (schema, /))]
+    fn new(py: Python<'_>, schema: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self(Checker::new(&tree(schema)?).map_err(|error| error.raise(py))?))
+    }
+
+    /// The path of the first part that does not fit, and which word of the schema it does not fit; none if
+    /// all does.
+    #[pyo3(signature = (value, /))]
+    fn check(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<(String, String)>> {
+        Ok(self.0.check(&tree(value)?).map(|unfit| (unfit.path, unfit.keyword)))
+    }
+}
+
+/// Takes a grant of a session back.
+#[pyfunction]
+#[pyo3(signature = (store, by, session, grant, reason = None, /))]
+fn revoke_session_grant(
+    py: Python<'_>,
+    store: &Store,
+    by: &Bound<'_, PyAny>,
+    session: &str,
+    grant: &str,
+    reason: Option<&str>,
+) -> PyResult<()> {
+    let by: Actor = typed(by)?;
+    let (session, grant): (SessionId, GrantId) = (id(py, session)?, id(py, grant)?);
+    enter(py, || store.engine.revoke_session_grant(&by, session, grant, reason))
+}
+
+/// A digest of a secret that says nothing to who has not the run's seed.
+#[pyfunction]
+#[pyo3(signature = (store, run, name, secret, /))]
+fn secret_digest(
+    py: Python<'_>,
+    store: &Store,
+    run: &str,
+    name: &str,
+    secret: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    let (run, secret): (RunId, Value) = (id(py, run)?, tree(secret)?);
+    enter(py, || store.engine.secret_digest(run, name, &secret)).map(|digest| digest.to_string())
 }
 
 /// Reads a policy, makes it the active one and returns its digest.
@@ -296,6 +427,10 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Hooks>()?;
     m.add_class::<Gated>()?;
     m.add_class::<Passage>()?;
+    m.add_class::<Round>()?;
+    m.add_class::<Schema>()?;
+    m.add_function(wrap_pyfunction!(revoke_session_grant, m)?)?;
+    m.add_function(wrap_pyfunction!(secret_digest, m)?)?;
     m.add_function(wrap_pyfunction!(activate_policy, m)?)?;
     m.add_function(wrap_pyfunction!(active_policy, m)?)?;
     m.add_function(wrap_pyfunction!(policy_digest, m)?)?;

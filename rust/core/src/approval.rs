@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use crate::canonical::{CanonicalError, Digest};
 use crate::contracts::approval::ApprovalDecisionKind;
-use crate::contracts::policy::Policy;
+use crate::contracts::policy::{Approvers, Policy};
 use crate::ids::{ApprovalId, CallId, RunId};
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
     Actor, ActorType, ApprovalDigest, ApprovalRequested, Name, PolicyDigest, SandboxTier, SchemaDigest,
 };
-use crate::state::{Approval, ApprovalState};
+use crate::state::{Approval, ApprovalState, GrantState};
 
 /// Everything that an approver is shown and a grant is bound to. What is rendered for people is rendered
 /// from these values.
@@ -83,6 +83,38 @@ pub fn covers(
     Ok(shown.digest()? == approval.digest)
 }
 
+/// Whether a grant of a session is good for a call: of this tool as it was, under the same policy, within its
+/// scope and its time, and given by no fewer and no others than are asked for now (unless it is spent already).
+pub fn stands(
+    grant: &GrantState,
+    tool: &Name,
+    now: &Bound<'_>,
+    asked: Option<&Approvers>,
+    arguments: &Value,
+    wall_ms: u64,
+) -> bool {
+    let Some(bound) = &grant.bound else { return false };
+    let then = Bound {
+        policy: bound.policy,
+        sandbox: bound.sandbox,
+        schema: bound.schema,
+        version: bound.version.as_ref(),
+    };
+    let enough = asked.is_none_or(|asked| {
+        let roles = &asked.roles;
+        let fit = !bound.roles.is_empty() && bound.roles.iter().all(|role| roles.contains(role));
+        asked.quorum <= bound.quorum && (roles.is_empty() || fit)
+    });
+    let within = grant.constraints.iter().all(|one| one.holds(arguments).unwrap_or(false));
+    let revoked = grant.revoked && !mutant(Mutant::RevokedGrant);
+    let expired = grant.expires_at <= wall_ms && !mutant(Mutant::ApprovalNeverExpires);
+    let scoped = grant.tool == *tool && within && enough;
+    (then == *now || mutant(Mutant::StaleApproval))
+        && !revoked
+        && !expired
+        && (scoped || mutant(Mutant::GrantAnyScope))
+}
+
 /// Why a vote does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
@@ -132,7 +164,11 @@ pub fn outcome(approval: &Approval, vote: ApprovalDecisionKind) -> Option<Approv
     if vote == ApprovalDecisionKind::Denied {
         return Some(vote);
     }
-    let for_it = approval.votes.values().filter(|vote| **vote != ApprovalDecisionKind::Denied).count() + 1;
-    let enough = u32::try_from(for_it).unwrap_or(u32::MAX) >= approval.quorum;
-    (enough || mutant(Mutant::NoQuorum)).then_some(ApprovalDecisionKind::Approved)
+    let for_it = || approval.votes.values().filter(|vote| **vote != ApprovalDecisionKind::Denied);
+    let enough = u32::try_from(for_it().count() + 1).unwrap_or(u32::MAX) >= approval.quorum;
+    // For the session only if everybody said so.
+    let session = |vote: &ApprovalDecisionKind| *vote == ApprovalDecisionKind::ApprovedForSession;
+    let decision =
+        if session(&vote) && for_it().all(session) { vote } else { ApprovalDecisionKind::Approved };
+    (enough || mutant(Mutant::NoQuorum)).then_some(decision)
 }

@@ -89,7 +89,7 @@ pub fn call_after(phase: CallPhase, traits: Traits, event: CallEvent) -> Option<
         (P::Open, E::Started) => true,
         (P::Settled, E::Started) => traits.rerun,
         (P::Started, E::Started) => !write,
-        (P::Doubted, E::Started) => traits.keyed || mutant(Mutant::RepeatDoubtedWrite),
+        (P::Doubted, E::Started) => write && (traits.keyed || mutant(Mutant::RepeatDoubtedWrite)),
 
         // A write that timed out is unknown, and so never settled as that.
         (P::Started | P::Open, E::Settled(EffectStatus::TimedOut)) => !write,
@@ -103,14 +103,16 @@ pub fn call_after(phase: CallPhase, traits: Traits, event: CallEvent) -> Option<
         (P::Started, E::Denied) => !write,
 
         (P::Started, E::Doubted) => write,
-        (P::Doubted, E::Resolved) => true,
-        (P::Started | P::Doubted | P::Settled | P::Abandoned, E::Late) => true,
-        (P::Settled, E::Compensated) => true,
+        (P::Doubted, E::Resolved) => write,
+        (P::Doubted, E::Late) => write,
+        (P::Settled | P::Abandoned, E::Late) => true,
+        (P::Settled, E::Compensated) => write,
         (P::Settled, E::Redone) => !write,
         (_, E::Abandoned) => true,
 
         (P::Open, E::Doubted | E::Resolved | E::Late | E::Compensated | E::Redone) => false,
-        (P::Started, E::Done | E::Resolved | E::Compensated | E::Redone) => false,
+        // Whoever holds the step settles it; a worker that lost it hears that its write is in doubt first.
+        (P::Started, E::Done | E::Resolved | E::Late | E::Compensated | E::Redone) => false,
         (P::Doubted, E::Settled(_) | E::Done | E::Denied | E::Doubted | E::Compensated | E::Redone) => false,
         (P::Settled, E::Settled(_) | E::Doubted | E::Resolved) => false,
         (

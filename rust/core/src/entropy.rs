@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Mac, domains};
 use crate::content::{Salt, Seed};
-use crate::ids::{ApprovalId, EnvelopeId, GrantId};
+use crate::ids::{ApprovalId, CapabilityId, EnvelopeId, GrantId};
 
 /// Thirty-two random bytes, written as hex, good for one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +74,10 @@ impl<'a> Source<'a> {
 
     pub(crate) fn approval_id(&self) -> ApprovalId {
         ApprovalId::new(self.wall_ms, self.ten())
+    }
+
+    pub(crate) fn capability_id(&self) -> CapabilityId {
+        CapabilityId::new(self.wall_ms, self.ten())
     }
 
     pub(crate) fn grant_id(&self) -> GrantId {

@@ -20,8 +20,20 @@ use crate::mutants::{Mutant, mutant};
 use crate::records::{HookRuled, Privacy, ReadError, read};
 
 /// The points that are called; a hook at any other is refused when it is registered.
-pub const LIVE: &[HookPoint] =
-    &[HookPoint::BeforeToolCall, HookPoint::AfterToolCall, HookPoint::BeforeApprovalRequest];
+pub const LIVE: &[HookPoint] = &[
+    HookPoint::RunStarting,
+    HookPoint::BeforeToolCall,
+    HookPoint::AfterToolCall,
+    HookPoint::BeforeApprovalRequest,
+    HookPoint::AfterApprovalDecision,
+    HookPoint::BeforeSubagentStart,
+    HookPoint::AfterSubagentTerminal,
+    HookPoint::BeforeIsolationProcessStart,
+    HookPoint::AfterIsolationProcessExit,
+    HookPoint::OnRunCancelRequested,
+    HookPoint::BeforeRunComplete,
+    HookPoint::AfterRunTerminal,
+];
 
 /// What the body of a hook came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,8 +69,12 @@ pub enum Act {
     /// This value in the place of the arguments, the request or the result.
     Rewrite(Value),
     AskPerson,
-    /// A read once more.
+    /// A read, or a step's work, once more.
     Again,
+    /// Further context for the agent.
+    Inject(Vec<Value>),
+    /// The run is to stop.
+    Stop,
     /// The step waits for a person.
     Interrupt,
     /// The run is to fail.
@@ -143,7 +159,10 @@ pub(crate) fn rule(invocation: &Invocation, number: u32, repeatable: bool, sourc
             }
         }
     };
-    let denies = matches!(act, Act::Deny | Act::Fail) && outcome != HookOutcome::AppliedJournaledMutation;
+    // After the call there is nothing left to stop: whatever the failure policy, the result is withheld.
+    let after = spec.point == HookPoint::AfterToolCall && act == Act::Interrupt;
+    let closes = matches!(act, Act::Deny | Act::Fail) || after;
+    let denies = closes && outcome != HookOutcome::AppliedJournaledMutation;
     let body = HookRuled {
         denies: denies.then_some(true),
         elapsed_ms: invocation.elapsed_ms,
@@ -209,26 +228,32 @@ fn answered(
 fn act_of(class: HookClass, plain: &Value) -> Act {
     match class {
         HookClass::Deny => Act::Deny,
-        HookClass::ModifyToolRequest | HookClass::ModifyApprovalRequest | HookClass::RewriteToolResult => {
+        HookClass::ModifyToolRequest
+        | HookClass::ModifyApprovalRequest
+        | HookClass::ModifyProcessRequest
+        | HookClass::ModifySubagentRequest
+        | HookClass::RewriteToolResult => {
             plain.pointer("/payload/value").cloned().map_or(Act::Nothing, Act::Rewrite)
         }
         HookClass::RequestApproval => Act::AskPerson,
         HookClass::RequestRetry => Act::Again,
+        HookClass::InjectContext => {
+            let items = plain.pointer("/payload/items").and_then(Value::as_array);
+            Act::Inject(items.cloned().unwrap_or_default())
+        }
+        HookClass::StopRun => Act::Stop,
+        HookClass::StopCompletionWithRepairNeeded => Act::Interrupt,
+        // That it was said is on record for who repairs or audits.
+        HookClass::ValidateDetach | HookClass::RequestUsageRollupRepair | HookClass::RequestCleanupRepair => {
+            Act::Nothing
+        }
         // At points that are not live yet.
         HookClass::Observe
-        | HookClass::InjectContext
         | HookClass::ModifyProjection
         | HookClass::RequestCompaction
         | HookClass::ModifyValidationHints
-        | HookClass::ModifySubagentRequest
-        | HookClass::ModifyProcessRequest
-        | HookClass::ValidateDetach
-        | HookClass::RequestUsageRollupRepair
-        | HookClass::RequestCleanupRepair
         | HookClass::MarkProtectedContext
-        | HookClass::RequestProjectionAuditRepair
-        | HookClass::StopCompletionWithRepairNeeded
-        | HookClass::StopRun => Act::Nothing,
+        | HookClass::RequestProjectionAuditRepair => Act::Nothing,
     }
 }
 

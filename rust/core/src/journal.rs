@@ -8,12 +8,14 @@ use crate::chain::{Auditor, ChainError, Flaw, Head, stamp};
 use crate::clock::Now;
 use crate::content::{Commit, Openings, erase, open};
 use crate::error::{Code, Coded};
-use crate::gateway::{Gate, recorded_arguments};
-use crate::ids::{RunId, StepId, StoreId, StreamId};
+use crate::gateway::{Entering, Gate, edited_arguments, recorded_arguments};
+use crate::ids::{CapabilityId, RunId, StepId, StoreId, StreamId};
 use crate::policy::ActivePolicy;
-use crate::records::{Actor, ContentErased, Draft, Key, Name, ReadError, Record, RecordHash};
-use crate::run::{Command, Decided, Envelope, Lease, LeaseChange, Refused, Request, View, decide};
-use crate::state::{Illegal, RunState, State};
+use crate::records::{Actor, Body, ContentErased, Draft, Key, Name, ReadError, Record, RecordHash};
+use crate::run::{
+    Command, Decided, Envelope, Lease, LeaseChange, Refused, Request, SessionGrant, View, decide,
+};
+use crate::state::{GrantState, Illegal, Placed, RunState, State};
 
 /// Why nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +59,10 @@ pub struct Journal {
     /// The active policy.
     pub policy: Option<Arc<ActivePolicy>>,
     pub settled_keys: BTreeSet<Key>,
+    /// Capabilities that other runs say are revoked.
+    pub revoked_elsewhere: BTreeSet<CapabilityId>,
+    /// The grants of the run's session.
+    pub session_grants: Vec<SessionGrant>,
     parent: Option<RunState>,
     records: Vec<Record>,
     state: Option<State>,
@@ -73,6 +79,8 @@ impl Journal {
             openings: Openings::new(),
             policy: None,
             settled_keys: BTreeSet::new(),
+            revoked_elsewhere: BTreeSet::new(),
+            session_grants: Vec::new(),
             parent: None,
             records: Vec::new(),
             state: None,
@@ -112,7 +120,12 @@ impl Journal {
             busy_keys: self.busy_keys.clone(),
             settled_keys: self.settled_keys.clone(),
             policy: self.policy.clone(),
-            effective: self.effective(&request.command),
+            effective: self.effective(&request.command, recorded_arguments),
+            edited: self.effective(&request.command, edited_arguments),
+            revoked_elsewhere: self.revoked_elsewhere.clone(),
+            receiver_open: true,
+            session: true,
+            session_grants: self.session_grants.clone(),
             open_forks: false,
         };
         let decided = decide(&view, request, now)?;
@@ -125,9 +138,13 @@ impl Journal {
     }
 
     /// The arguments that a call at the door would be sent off with, if it was recorded.
-    fn effective(&self, command: &Command) -> Option<serde_json::Value> {
+    fn effective(
+        &self,
+        command: &Command,
+        placed: for<'r> fn(&'r RunState, &Entering) -> Option<&'r Placed>,
+    ) -> Option<serde_json::Value> {
         let (Command::Enter { call, .. }, Some(run)) = (command, self.run()) else { return None };
-        let placed = recorded_arguments(run, call)?;
+        let placed = placed(run, call)?;
         open(&placed.content, &self.openings).ok().cloned()
     }
 
@@ -155,6 +172,7 @@ impl Journal {
             }
         }
         (self.state, self.openings) = (state, openings);
+        self.follow_grants(decided, &records);
         self.records.extend(records.iter().cloned());
         match &decided.lease {
             Some(LeaseChange::Set(step, lease)) => {
@@ -166,6 +184,22 @@ impl Journal {
             None => {}
         }
         Ok(Frame { envelopes: decided.envelopes.clone(), gate: decided.gate.clone(), records })
+    }
+
+    /// What the session's stream would say.
+    fn follow_grants(&mut self, decided: &Decided, records: &[Record]) {
+        if let Some((_, draft)) = &decided.session
+            && let Body::GrantCreated(created) = &draft.body
+        {
+            let grant = GrantState::new(created);
+            self.session_grants.push(SessionGrant { grant, id: created.grant, spent: 0 });
+        }
+        for record in records {
+            if let Body::GrantSpent(spent) = &record.body {
+                let grants = self.session_grants.iter_mut().filter(|one| one.id == spent.grant);
+                grants.for_each(|one| one.spent += 1);
+            }
+        }
     }
 
     /// Erases contents and says so in the journal.

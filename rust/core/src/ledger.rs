@@ -116,14 +116,15 @@ fn key_protects(call: &Call, tool: &Tool, now: &Now) -> bool {
     by_wall.max(by_boot) < ttl - margin
 }
 
-/// For how many milliseconds the newest permit of a call might still act; none if it provably cannot.
+/// For how many milliseconds a permit of a call might still act; none if none of them provably can.
 pub fn may_act_for(call: &Call, now: &Now) -> u64 {
-    let Some(permit) = &call.permit else { return 0 };
-    if permit.over || permit.boot_id.as_str() != now.boot_id || mutant(Mutant::ReconcileAtOnce) {
+    if mutant(Mutant::ReconcileAtOnce) {
         return 0;
     }
-    let until = permit.start_by.saturating_add(permit.timeout_ms).saturating_add(limits::PERMIT_GRACE_MS);
-    until.saturating_sub(now.boot_ms)
+    let older = call.older_permit.as_ref().filter(|_| !mutant(Mutant::NewestPermitOnly));
+    let acts = call.permit.iter().chain(older).filter(|permit| !permit.over);
+    let acts = acts.filter(|permit| permit.boot_id.as_str() == now.boot_id);
+    acts.map(|permit| permit.end().saturating_sub(now.boot_ms)).max().unwrap_or(0)
 }
 
 /// When the body of a permit must have begun.

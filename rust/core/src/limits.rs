@@ -101,6 +101,12 @@ pub const TOOL_TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 pub const APPROVAL_MS: u64 = 24 * 60 * 60 * 1000;
 /// Requests for approval that one run may have open.
 pub const APPROVALS_MAX: usize = 1_000;
+/// Calls that one grant of a session is good for.
+pub const GRANT_USES_MAX: u32 = 1_000_000;
+/// Restrictions of one grant or capability.
+pub const CONSTRAINTS_MAX: usize = 64;
+/// Capabilities of one run.
+pub const CAPABILITIES_MAX: usize = 10_000;
 /// How often one call is sent off.
 pub const DISPATCHES_MAX: u32 = 100;
 /// Hooks of one package, and rulings of hooks about one call.

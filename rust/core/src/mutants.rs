@@ -103,6 +103,10 @@ mutants! {
     ReconcileAtOnce,
     /// Effects: a repeat that did nothing ends the doubt about what it repeats.
     ForgetDoubt,
+    /// Effects: only the newest permit is looked at, though an older one may still act.
+    NewestPermitOnly,
+    /// Effects: what is said about one dispatch resolves another.
+    ResolveAny,
     /// Effects: a person resolves a doubt while the permit can still act, without force.
     ResolveAtOnce,
     /// Effects: a worker reports about a call that it did not start.
@@ -133,6 +137,32 @@ mutants! {
     NoQuorum,
     /// Approvals: a revoked grant is spent.
     RevokedGrant,
+    /// Approvals: a session's grant is spent more often than it says.
+    GrantAnyUses,
+    /// Approvals: a session's grant is spent beyond what it is for.
+    GrantAnyScope,
+    /// Approvals: the agent's own arguments run although an approver put others in their place.
+    EditForgotten,
+    /// Approvals: somebody who may not approve edits.
+    AnyEditor,
+    /// Policy: what was allowed once is allowed for ever, whatever the tool or its sandbox have become.
+    AllowedForEver,
+    /// Capabilities: what another run says of one that it had is not heard.
+    RevokedHereOnly,
+    /// Effects: a body in a process of its own is thought dead with the worker that started it.
+    SandboxDiesWithWorker,
+    /// Capabilities: nobody looks at them.
+    CapabilityIgnored,
+    /// Capabilities: restrictions on arguments are not looked at.
+    CapabilityUnconstrained,
+    /// Capabilities: they never expire.
+    CapabilityNeverExpires,
+    /// Capabilities: what was made of a revoked one lives on.
+    RevokedAlone,
+    /// Capabilities: what is made of one allows more than it.
+    AmplifyCapability,
+    /// Sandboxes: a tool that needs one runs without.
+    SandboxOptional,
     /// Calls: a key of another call is taken.
     AnyKeyUse,
     /// Calls: an attached step's call needs no key.

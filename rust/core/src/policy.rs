@@ -11,14 +11,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::CanonicalError;
-use crate::contracts::capability::{Comparison, Constraint};
+use crate::contracts::capability::glob_text;
 use crate::contracts::policy::{Approvers, Decision, Obligation, ObligationKind, Policy, Rule};
 use crate::contracts::tool::{ToolApproval, ToolSpec};
 use crate::ids::SessionId;
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    EffectClass, Labels, Name, PolicyDecided, PolicyDigest, Reason, Risk, SandboxTier, Text, Token,
+    EffectClass, Key, Labels, Name, PolicyDecided, PolicyDigest, Reason, Risk, SandboxGuard, SandboxTier,
+    Text, Token,
 };
 
 /// A policy and its digest, which is its version.
@@ -60,16 +61,35 @@ pub struct Evaluation {
 pub struct Question<'a> {
     pub agent: &'a Name,
     pub arguments: &'a Value,
+    /// What the capability is for that the call uses, if it uses one.
+    pub capability: Option<&'a Key>,
     pub evaluations: &'a [Evaluation],
+    /// What the sandbox enforces.
+    pub guards: &'a [SandboxGuard],
     pub labels: &'a Labels,
     pub role: &'a Name,
     /// Where the body would run.
     pub sandbox: SandboxTier,
     pub session: Option<SessionId>,
-    pub tool: &'a ToolSpec,
+    pub tool: About<'a>,
     /// A hook wants a person to look.
     pub wants_approval: Option<&'a Name>,
     pub wall_ms: u64,
+}
+
+/// What rules need to know of a tool.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    pub approval: ToolApproval,
+    pub effect: EffectClass,
+    pub name: &'a Name,
+    pub risk: Risk,
+}
+
+impl<'a> About<'a> {
+    pub fn of(tool: &'a ToolSpec) -> Self {
+        Self { approval: tool.approval, effect: tool.effect, name: &tool.name, risk: tool.risk }
+    }
 }
 
 /// The decision, and who must approve if it asks.
@@ -80,27 +100,45 @@ pub struct Ruling {
 }
 
 impl Ruling {
+    /// A refusal that no rule has to be asked about.
+    pub(crate) fn refusal(policy: PolicyDigest, code: &str) -> Self {
+        let (decision, errors) = (Decision::Deny, vec![reason(code, None, None)]);
+        let decided =
+            PolicyDecided { decision, errors, obligations: Vec::new(), policy, reasons: Vec::new() };
+        Self { approvers: Approvers { expires_ms: 0, quorum: 1, roles: Vec::new() }, decided }
+    }
+
     /// A hook may make a request stricter, never looser: more approvers, less time, fewer roles. If nobody
     /// is left who could approve, the call is denied.
     pub(crate) fn tighten(&mut self, change: &Value) {
-        let number = |name: &str| change.get(name).and_then(Value::as_u64);
-        if let Some(quorum) = number("quorum") {
-            self.approvers.quorum = self.approvers.quorum.max(u32::try_from(quorum).unwrap_or(u32::MAX));
-        }
-        if let Some(expires) = number("expires_ms") {
-            self.approvers.expires_ms = self.approvers.expires_ms.min(expires);
-        }
-        let Some(Value::Array(roles)) = change.get("roles") else { return };
-        let wanted: Vec<Name> = roles.iter().filter_map(Value::as_str).filter_map(Name::new).collect();
-        if self.approvers.roles.is_empty() {
-            self.approvers.roles = wanted;
-        } else {
-            self.approvers.roles.retain(|role| wanted.contains(role));
-        }
-        if self.approvers.roles.is_empty() {
+        if self.tightened(change).is_none() {
             self.decided.decision = Decision::Deny;
-            self.decided.errors.push(reason("policy.approvers_conflict", None, None));
+            self.decided.errors.push(reason("hook.bad_request", None, None));
         }
+    }
+
+    /// None if the change says something that is not known, or leaves nobody to approve.
+    fn tightened(&mut self, change: &Value) -> Option<()> {
+        let approvers = &mut self.approvers;
+        for (word, value) in change.as_object()? {
+            match word.as_str() {
+                "quorum" => approvers.quorum = approvers.quorum.max(u32::try_from(value.as_u64()?).ok()?),
+                "expires_ms" => approvers.expires_ms = approvers.expires_ms.min(value.as_u64()?),
+                "roles" => {
+                    let wanted: Option<Vec<Name>> =
+                        value.as_array()?.iter().map(|role| role.as_str().and_then(Name::new)).collect();
+                    let wanted = wanted?;
+                    if approvers.roles.is_empty() {
+                        approvers.roles = wanted;
+                    } else {
+                        approvers.roles.retain(|role| wanted.contains(role));
+                    }
+                    approvers.roles.first()?;
+                }
+                _ => return None,
+            }
+        }
+        Some(())
     }
 }
 
@@ -119,7 +157,7 @@ pub fn decide(active: &ActivePolicy, question: &Question<'_>) -> Ruling {
     if let Some(hook) = question.wants_approval {
         found.says(Decision::Ask, "hook.requests_approval", Some(hook), None);
     }
-    found.oblige(question.sandbox);
+    found.oblige(question);
     found.ruling(active.digest)
 }
 
@@ -162,7 +200,7 @@ impl Found {
 
     /// What the tool asks for by itself, and the default for what nobody has ruled about.
     fn of_tool(&mut self, question: &Question<'_>) {
-        let tool = question.tool;
+        let tool = &question.tool;
         if tool.approval == ToolApproval::Always {
             self.says(Decision::Ask, "tool.approval_always", None, None);
         }
@@ -189,10 +227,14 @@ impl Found {
     }
 
     /// An obligation is enforced or the call is refused.
-    fn oblige(&mut self, sandbox: SandboxTier) {
+    fn oblige(&mut self, question: &Question<'_>) {
+        let sandbox = question.sandbox;
+        let enforced = |name: &Name| question.guards.iter().any(|guard| guard.as_str() == name.as_str());
         for obligation in std::mem::take(&mut self.obligations) {
             match obligation.kind {
-                ObligationKind::Sandbox if obligation.tier.is_some_and(|tier| sandbox >= tier) => {}
+                ObligationKind::Sandbox
+                    if obligation.tier.is_some_and(|tier| sandbox >= tier)
+                        && obligation.fields.iter().all(enforced) => {}
                 ObligationKind::Sandbox if mutant(Mutant::ObligationIgnored) => {}
                 ObligationKind::Sandbox => self.fails("obligation.sandbox", None),
                 ObligationKind::Approvers => {
@@ -254,71 +296,35 @@ fn reason(code: &str, rule: Option<&Name>, summary: Option<&Text>) -> Reason {
 
 /// Whether every condition of a rule holds.
 fn holds(rule: &Rule, question: &Question<'_>) -> bool {
-    let tool = question.tool;
+    let tool = &question.tool;
     let listed = |names: &[Name], name: &Name| names.is_empty() || names.iter().any(|one| glob(one, name));
     let session = question.session.map(|id| id.to_string());
     listed(&rule.agents, question.agent)
         && listed(&rule.roles, question.role)
-        && listed(&rule.tools, &tool.name)
+        && listed(&rule.tools, tool.name)
         && (rule.effects.is_empty() || rule.effects.contains(&tool.effect))
         && (rule.risks.is_empty() || rule.risks.contains(&tool.risk))
         && (rule.sessions.is_empty()
-            || session.is_some_and(|id| rule.sessions.iter().any(|one| one.as_str() == id)))
+            || session.is_some_and(|id| rule.sessions.iter().any(|one| glob_text(one.as_str(), &id))))
+        && (rule.capabilities.is_empty() || through(rule, question))
         && rule.labels.iter().all(|(name, value)| question.labels.get(name) == Some(value))
         && rule.not_before.is_none_or(|from| from <= question.wall_ms)
         && rule.not_after.is_none_or(|until| question.wall_ms < until)
-        && rule.when.iter().all(|constraint| {
-            satisfied(constraint, question.arguments).unwrap_or(rule.decide != Decision::Allow)
-        })
+        && rule
+            .when
+            .iter()
+            .all(|constraint| constraint.holds(question.arguments).unwrap_or(rule.decide != Decision::Allow))
+}
+
+/// Whether a call uses one of the rule's capabilities. One that uses none is helped by no rule about them.
+fn through(rule: &Rule, question: &Question<'_>) -> bool {
+    match question.capability {
+        Some(used) => rule.capabilities.iter().any(|one| glob_text(one.as_str(), used.as_str())),
+        None => rule.decide != Decision::Allow,
+    }
 }
 
 /// Whether a name fits a pattern of `*` and `?`.
 fn glob(pattern: &Name, name: &Name) -> bool {
     glob_text(pattern.as_str(), name.as_str())
-}
-
-pub(crate) fn glob_text(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut read, mut star) = (0, 0, None);
-    while read < text.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at, read));
-                at += 1;
-            }
-            Some(one) if *one == '?' || *one == text[read] => (at, read) = (at + 1, read + 1),
-            _ => match star {
-                Some((stood, from)) => {
-                    (at, read) = (stood + 1, from + 1);
-                    star = Some((stood, from + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|rest| *rest == '*')
-}
-
-/// Whether arguments satisfy a constraint; none if that cannot be told.
-pub(crate) fn satisfied(constraint: &Constraint, arguments: &Value) -> Option<bool> {
-    let mut found = arguments;
-    for part in constraint.argument.as_str().split('.') {
-        found = found.get(part)?;
-    }
-    match (constraint.comparison, &constraint.value) {
-        (Comparison::Equals, expected) => Some(same(found, expected)),
-        (Comparison::OneOf, Value::Array(several)) => Some(several.iter().any(|one| same(found, one))),
-        (Comparison::Max, limit) => Some(found.as_f64()? <= limit.as_f64()?),
-        (Comparison::Min, limit) => Some(found.as_f64()? >= limit.as_f64()?),
-        (Comparison::Glob, Value::String(pattern)) => Some(glob_text(pattern, found.as_str()?)),
-        (Comparison::OneOf | Comparison::Glob, _) => None,
-    }
-}
-
-/// Equal as JSON: 1 and 1.0 are one number.
-fn same(one: &Value, other: &Value) -> bool {
-    match (one.as_f64(), other.as_f64()) {
-        (Some(one), Some(other)) => one.total_cmp(&other).is_eq(),
-        _ => one == other,
-    }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::content::Commit;
-use holdfast_core::ids::{EnvelopeId, RunId, StepId, StreamId};
+use holdfast_core::ids::{EnvelopeId, GrantId, RunId, StepId, StreamId};
 use holdfast_core::records::{Key, Name, RecordHash, Wait};
 use holdfast_core::run::{Envelope, Lease};
 
@@ -109,6 +109,14 @@ pub struct KeyRow {
     pub settled: bool,
 }
 
+/// A call of a run that has spent a grant of its session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantUseRow {
+    pub grant: String,
+    pub run: i64,
+    pub call: String,
+}
+
 /// Every row that follows from one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Projection {
@@ -116,6 +124,7 @@ pub struct Projection {
     pub steps: Vec<StepRow>,
     pub approvals: Vec<ApprovalRow>,
     pub grants: Vec<GrantRow>,
+    pub grant_uses: Vec<GrantUseRow>,
     pub keys: Vec<KeyRow>,
     pub names: Vec<(Name, RunId)>,
 }
@@ -167,6 +176,8 @@ pub trait Look {
     fn newest(&self) -> Result<Option<(i64, RecordHash)>>;
     fn lease(&self, run: i64, step: StepId) -> Result<Option<LeaseRow>>;
     fn run_of_key(&self, key: &Key) -> Result<Option<RunId>>;
+    /// How many calls have spent a grant of a session.
+    fn grant_spent(&self, grant: GrantId) -> Result<u32>;
     fn key_settled(&self, key: &Key) -> Result<bool>;
     fn key_busy(&self, key: &Key) -> Result<bool>;
     fn has_open_forks(&self, run: RunId) -> Result<bool>;
@@ -188,6 +199,7 @@ pub trait Rows: Look {
     fn put_step(&mut self, row: &StepRow) -> Result<()>;
     fn put_approval(&mut self, row: &ApprovalRow) -> Result<()>;
     fn put_grant(&mut self, row: &GrantRow) -> Result<()>;
+    fn put_grant_use(&mut self, row: &GrantUseRow) -> Result<()>;
     fn put_key(&mut self, row: &KeyRow) -> Result<()>;
     fn put_name(&mut self, name: &Name, run: Option<RunId>) -> Result<()>;
     fn set_lease(&mut self, run: i64, step: StepId, lease: &Lease) -> Result<()>;

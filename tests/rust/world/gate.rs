@@ -53,7 +53,12 @@ pub fn entering(spec: ToolSpec, key_text: &str, args: Value) -> Entering {
     Entering {
         arguments: value(args),
         call: CallId::new(1_763_251_200_000, id),
+        capability: None,
+        decision_hooks: false,
+        decision_ruled: None,
         digest,
+        dispatchers: vec![],
+        guards: vec![],
         key: Some(key(key_text)),
         kind: CallKind::Tool,
         lane: name("0"),
@@ -68,7 +73,14 @@ pub fn entering(spec: ToolSpec, key_text: &str, args: Value) -> Entering {
 /// The same after rooms in which these hooks spoke.
 pub fn through(entering: &Entering, invocations: Vec<Invocation>) -> Entering {
     let effective = entering.arguments.clone();
-    let rooms = Rooms { approval_hooks: false, effective, evaluations: vec![], invocations };
+    let rooms = Rooms {
+        approval_hooks: false,
+        based_on: None,
+        edit_unfit: false,
+        effective,
+        evaluations: vec![],
+        invocations,
+    };
     Entering { rooms: Some(rooms), ..entering.clone() }
 }
 
@@ -100,6 +112,7 @@ pub fn report(status: EffectStatus, result: Option<Value>) -> Report {
         message: None,
         output_error: None,
         result: result.map(value),
+        sandbox: None,
         status,
         unruled: false,
         usage: None,
@@ -120,17 +133,32 @@ pub fn doubt(claim: Claim, permit: &Permit, over: bool) -> Command {
         failure: None,
         message: None,
         over,
+        sandbox: None,
     }
 }
 
-pub fn resolve(call: CallId, resolution: Resolution) -> Command {
+pub fn resolve(call: CallId, dispatch: u32, resolution: Resolution) -> Command {
     let result = (resolution == Resolution::Happened).then(|| value(json!({"id": "r1"})));
-    Command::Resolve { claim: None, call, external_id: None, force: false, reason: None, resolution, result }
+    Command::Resolve {
+        claim: None,
+        call,
+        dispatch,
+        external_id: None,
+        force: false,
+        reason: None,
+        resolution,
+        result,
+    }
 }
 
 pub fn vote(approval: holdfast_core::ids::ApprovalId, yes: bool) -> Command {
     use holdfast_core::contracts::approval::ApprovalDecisionKind as Kind;
-    Command::Vote { approval, reason: None, vote: if yes { Kind::Approved } else { Kind::Denied } }
+    Command::Vote {
+        approval,
+        reason: None,
+        scope: None,
+        vote: if yes { Kind::Approved } else { Kind::Denied },
+    }
 }
 
 impl World {

@@ -80,6 +80,7 @@ pub fn new_run(n: u8) -> NewRun {
     NewRun {
         agent: name("support"),
         budget: None,
+        capabilities: None,
         deadline: None,
         id: run_id(n),
         input: value(json!("my parcel never came")),

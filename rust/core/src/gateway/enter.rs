@@ -2,24 +2,23 @@
 
 use serde_json::Value;
 
-use super::{Entering, Gate, Rooms, newest_approval, recorded, unspent_approval};
-use crate::approval::{Bound, Shown, covers, still_binds};
+use super::rooms::stopped;
+use super::{Entering, Gate, newest_approval, recorded, unspent_approval};
+use crate::approval::{Bound, covers, stands, still_binds};
 use crate::budget;
-use crate::call::{CallEvent, CallPhase};
-use crate::content::{Content, Sealed};
-use crate::contracts::approval::ApprovalDecisionKind;
-use crate::contracts::hook::HookPoint;
-use crate::contracts::policy::{Approvers, Decision};
-use crate::hooks::{self, Act, Ruled};
+use crate::call::CallPhase;
+use crate::capability::Leave;
+use crate::contracts::approval::ApprovalLifecycleStatus;
+use crate::contracts::policy::Decision;
+use crate::hooks::Act;
 use crate::ids::{ApprovalId, GrantId};
-use crate::ledger::{self, Permit, WayOut};
+use crate::ledger::{self, WayOut};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
-use crate::policy::{self, ActivePolicy, Question};
+use crate::policy::{self, ActivePolicy};
 use crate::records::{
-    Actor, ActorType, ApprovalRequested, ApprovalSuperseded, ApprovalTimedOut, Body, CallOpened, Draft,
-    EffectClass, EffectResolved, EffectStarted, GrantSpent, Key, KeyScope, Name, Resolution, ResolvedBy,
-    StepKind, SupersedeReason, Wait, WaitOn,
+    ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, GrantSpent, Key, Resolution,
+    ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
 };
 use crate::run::{Case, Claim, Decided, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
@@ -28,16 +27,16 @@ use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
 type StillAllowed = (Option<GrantId>, Vec<Draft>);
 
 /// A call at the door, with what every question about it needs.
-struct Caller<'a> {
-    claim: &'a Claim,
-    entering: &'a Entering,
-    policy: &'a ActivePolicy,
-    run: &'a RunState,
-    step: &'a Step,
+pub(super) struct Caller<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) entering: &'a Entering,
+    pub(super) policy: &'a ActivePolicy,
+    pub(super) run: &'a RunState,
+    pub(super) step: &'a Step,
 }
 
 impl Caller<'_> {
-    fn bound(&self) -> Bound<'_> {
+    pub(super) fn bound(&self) -> Bound<'_> {
         Bound {
             policy: self.policy.digest,
             sandbox: self.entering.sandbox,
@@ -79,6 +78,10 @@ impl Case<'_> {
     fn known(&self, caller: &Caller<'_>, call: &Call) -> Result<Decided, Refused> {
         let held_here = call.permit.as_ref().is_some_and(|permit| permit.fence == Some(caller.claim.fence));
         match call.phase {
+            // Another step's: only that one sends it off again.
+            CallPhase::Settled if call.rerun && call.step != caller.step.id => {
+                Ok(Decided::gate(Gate::Served { call: call.id }))
+            }
             CallPhase::Settled if call.rerun && unspent_approval(caller.run, call).is_some() => {
                 self.open(caller, call)
             }
@@ -124,11 +127,17 @@ impl Case<'_> {
                 self.rooms(caller, Some(call), vec![self.of_call(caller, call.id, body)])
             }
             ApprovalState::Pending => {
-                Ok(Decided::gate(Gate::Wait { call: call.id, wait: approval_wait(call, id, approval) }))
+                // Who was not told yet, or was told by somebody who did not live to say so, is told again.
+                let told = |name: &&crate::records::Name| {
+                    approval.dispatched.get(*name) == Some(&ApprovalLifecycleStatus::Dispatched)
+                };
+                let dispatchers = caller.entering.dispatchers.iter().filter(|name| !told(name)).cloned();
+                let wait = approval_wait(call, id, approval);
+                Ok(self.tell_people(caller, (call.id, id), wait, dispatchers.collect(), Vec::new()))
             }
             ApprovalState::Approved | ApprovalState::ApprovedForSession => {
                 match self.granted(caller, id, approval)? {
-                    Some((grant, arguments)) if binds => {
+                    Some((grant, arguments)) if binds && self.may_go(caller, &arguments) => {
                         self.spend(caller, call, (id, approval, grant), &arguments)
                     }
                     _ => self.rooms(caller, Some(call), Vec::new()),
@@ -168,12 +177,34 @@ impl Case<'_> {
         &self,
         caller: &Caller<'_>,
         call: &Call,
-        (_, approval, grant): (ApprovalId, &Approval, GrantId),
+        (id, approval, grant): (ApprovalId, &Approval, GrantId),
         arguments: &Value,
     ) -> Result<Decided, Refused> {
-        let spent = GrantSpent { digest: approval.digest, grant };
-        let drafts = vec![self.of_call(caller, call.id, spent)];
+        let mut drafts = Vec::new();
+        match &caller.entering.decision_ruled {
+            None if caller.entering.decision_hooks => {
+                return Ok(Decided::gate(Gate::Decided { approval: id, call: call.id }));
+            }
+            None => {}
+            Some(invocations) => {
+                for ruled in self.rule(invocations)? {
+                    let hook = ruled.body.hook.clone();
+                    drafts.push(self.hook_draft(caller, call.id, ruled.body, ruled.sealed));
+                    if matches!(ruled.act, Act::Deny | Act::Stop | Act::Fail | Act::Interrupt) {
+                        let gate = Some(stopped(&ruled.act, call.id, hook));
+                        return Ok(Decided { gate, ..Decided::of(drafts) });
+                    }
+                }
+            }
+        }
+        drafts.push(self.of_call(caller, call.id, GrantSpent { digest: Some(approval.digest), grant }));
         self.dispatch(caller, Some(call), arguments, Some(grant), drafts)
+    }
+
+    /// Whether the run still holds what the call needs, and no rule denies it.
+    fn may_go(&self, caller: &Caller<'_>, arguments: &Value) -> bool {
+        let held = !matches!(self.leave(caller, arguments), Leave::No(_));
+        held && self.still(caller, arguments) != Decision::Deny
     }
 
     /// Sends a call off once more, with what it was sent off with. What policy said then must still be what
@@ -198,9 +229,13 @@ impl Case<'_> {
         call: &Call,
         arguments: &Value,
     ) -> Result<Option<StillAllowed>, Refused> {
+        if !self.may_go(caller, arguments) {
+            return Ok(None);
+        }
         if let Some((id, approval)) = newest_approval(caller.run, call.id) {
             let grants = caller.run.grants.iter();
-            let grant = grants.clone().find(|(_, grant)| grant.spent_by.contains(&call.id));
+            let mut spent = grants.filter(|(_, grant)| grant.spent_by.contains(&call.id));
+            let grant = spent.find(|(_, grant)| grant.approval.is_some_and(|(of, _)| of == id));
             let holds = grant.is_some_and(|(_, grant)| {
                 (!grant.revoked || mutant(Mutant::RevokedGrant)) && grant.expires_at > self.now.wall_ms
             });
@@ -208,8 +243,21 @@ impl Case<'_> {
             let binds = still_binds(&approval.requested, &caller.bound());
             return Ok((holds && covered && binds).then(|| (grant.map(|(id, _)| *id), Vec::new())));
         }
+        let mut spent = caller.run.session_spent.iter().filter(|(by, _)| *by == call.id);
+        if let Some((_, grant)) = spent.next_back() {
+            let (tool, bound) = (&caller.entering.tool.name, caller.bound());
+            let found = self.view.session_grants.iter().find(|one| one.id == *grant);
+            let holds =
+                found.is_some_and(|one| stands(&one.grant, tool, &bound, None, arguments, self.now.wall_ms));
+            return Ok(holds.then(|| (Some(*grant), Vec::new())));
+        }
         match call.decided {
-            Some((Decision::Allow, digest)) if digest == caller.policy.digest => Ok(Some((None, Vec::new()))),
+            // A person was asked, and who was asked is not known here: a fork's are its parent's.
+            Some((Decision::Ask, _)) => Ok(None),
+            Some((Decision::Allow, digest)) if digest == caller.policy.digest => {
+                let allowed = self.still(caller, arguments) == Decision::Allow;
+                Ok(allowed.then(|| (None, Vec::new())))
+            }
             _ => {
                 let ruling = policy::decide(caller.policy, &self.question(caller, arguments, &[], None));
                 let allowed = ruling.decided.decision == Decision::Allow;
@@ -260,251 +308,6 @@ impl Case<'_> {
             WayOut::Again | WayOut::Person => Ok(Decided::gate(wait(None))),
         }
     }
-
-    /// Through the rooms: hooks, policy, a person, the budget, the ledger. One frame holds all they said.
-    fn rooms(
-        &self,
-        caller: &Caller<'_>,
-        call: Option<&Call>,
-        mut drafts: Vec<Draft>,
-    ) -> Result<Decided, Refused> {
-        let Some(rooms) = &caller.entering.rooms else { return Ok(Decided::gate(Gate::Rooms {})) };
-        let id = call.map_or(caller.entering.call, |call| call.id);
-        if call.is_none() {
-            drafts.push(self.opened(caller)?);
-        }
-        let mut asks = None;
-        let mut tightened = Vec::new();
-        let mut spoke = false;
-        for ruled in self.rule(rooms)? {
-            let hook = ruled.body.hook.clone();
-            spoke |= ruled.act != Act::Nothing || ruled.body.response.is_none();
-            let point = ruled.body.point;
-            drafts.push(self.hook_draft(caller, id, ruled.body, ruled.sealed));
-            let gate = match ruled.act {
-                Act::Nothing | Act::Again => continue,
-                Act::Rewrite(change) if point == HookPoint::BeforeApprovalRequest => {
-                    tightened.push(change);
-                    continue;
-                }
-                Act::Rewrite(_) => continue, // folded into what was validated
-                Act::AskPerson => {
-                    asks = Some(hook);
-                    continue;
-                }
-                Act::Deny => Gate::Served { call: id },
-                Act::Fail => Gate::Stop { call: id, hook },
-                Act::Interrupt => Gate::Wait { call: id, wait: simple_wait(WaitOn::Interrupted, id) },
-            };
-            return Ok(Decided { gate: Some(gate), ..Decided::of(drafts) });
-        }
-        let arguments = &rooms.effective.value;
-        let question = self.question(caller, arguments, &rooms.evaluations, asks.as_ref());
-        let mut ruling = policy::decide(caller.policy, &question);
-        for change in &tightened {
-            ruling.tighten(change);
-        }
-        let decision = ruling.decided.decision;
-        let quiet = !spoke && drafts.len() <= 1 + rooms.invocations.len();
-        if caller.entering.tool.effect == EffectClass::Pure && decision == Decision::Allow && quiet {
-            return Ok(Decided::gate(Gate::Run { arguments: arguments.clone() }));
-        }
-        drafts.push(self.of_call(caller, id, ruling.decided));
-        match decision {
-            Decision::Deny => Ok(Decided { gate: Some(Gate::Served { call: id }), ..Decided::of(drafts) }),
-            Decision::Ask if rooms.approval_hooks => Ok(Decided::gate(Gate::BeforeApproval {})),
-            Decision::Ask => self.ask_person(caller, call, rooms, &ruling.approvers, drafts),
-            Decision::Allow => self.dispatch(caller, call, arguments, None, drafts),
-        }
-    }
-
-    /// What the hooks came to, in their order.
-    fn rule(&self, rooms: &Rooms) -> Result<Vec<Ruled>, Refused> {
-        if rooms.invocations.len() > limits::HOOKS_MAX {
-            return Err(Refused::LimitExceeded("hooks_max"));
-        }
-        let numbered = (1..).zip(&rooms.invocations);
-        Ok(numbered
-            .map(|(number, invocation)| hooks::rule(invocation, number, false, &self.source))
-            .collect())
-    }
-
-    fn question<'q>(
-        &self,
-        caller: &'q Caller<'_>,
-        arguments: &'q Value,
-        evaluations: &'q [policy::Evaluation],
-        wants_approval: Option<&'q Name>,
-    ) -> Question<'q> {
-        Question {
-            agent: &caller.run.agent,
-            arguments,
-            evaluations,
-            labels: &caller.run.labels,
-            role: &caller.run.role,
-            sandbox: caller.entering.sandbox,
-            session: caller.run.session,
-            tool: &caller.entering.tool,
-            wants_approval,
-            wall_ms: self.now.wall_ms,
-        }
-    }
-
-    fn opened(&self, caller: &Caller<'_>) -> Result<Draft, Refused> {
-        let entering = caller.entering;
-        if caller.run.calls.contains_key(&entering.call) {
-            return Err(Refused::CallBusy); // an id is for one call
-        }
-        let sealed = entering.arguments.seal(&self.source)?;
-        let body = CallOpened {
-            arguments: sealed.content.clone(),
-            call_digest: entering.digest,
-            capability: None,
-            effect: entering.tool.effect,
-            key: entering.key.clone(),
-            key_scope: entering.key.as_ref().map(|_| KeyScope::Run),
-            key_ttl_ms: None,
-            kind: entering.kind,
-            name: entering.tool.name.clone(),
-            risk: entering.tool.risk,
-            schema: Some(caller.entering.tool.schema),
-            version: Some(entering.tool.version.clone()),
-        };
-        let draft = self.of_call(caller, entering.call, body);
-        Ok(Draft { lane: Some(entering.lane.clone()), sealed: vec![sealed], ..draft })
-    }
-
-    fn hook_draft(
-        &self,
-        caller: &Caller<'_>,
-        call: crate::ids::CallId,
-        body: crate::records::HookRuled,
-        sealed: Vec<Sealed>,
-    ) -> Draft {
-        let by = Actor { id: body.hook.clone(), r#type: ActorType::Hook };
-        Draft { by, sealed, ..self.of_call(caller, call, body) }
-    }
-
-    fn of_call(&self, caller: &Caller<'_>, call: crate::ids::CallId, body: impl Into<Body>) -> Draft {
-        self.call_draft(body, caller.step, call, Some(caller.claim.fence))
-    }
-
-    /// A person is asked; the call waits.
-    fn ask_person(
-        &self,
-        caller: &Caller<'_>,
-        call: Option<&Call>,
-        rooms: &Rooms,
-        approvers: &Approvers,
-        mut drafts: Vec<Draft>,
-    ) -> Result<Decided, Refused> {
-        let entering = caller.entering;
-        let pending = caller.run.approvals.values().filter(|one| one.state == ApprovalState::Pending).count();
-        if pending >= limits::APPROVALS_MAX {
-            return Err(Refused::LimitExceeded("approvals_max"));
-        }
-        let id = call.map_or(entering.call, |call| call.id);
-        let approval = self.source.approval_id();
-        let expires_at = self.now.wall_ms.saturating_add(approvers.expires_ms);
-        let tool = &entering.tool;
-        let shown = Shown {
-            approval,
-            arguments: &rooms.effective.value,
-            call: Some(id),
-            expires_at,
-            policy: caller.policy.digest,
-            run: caller.run.id,
-            sandbox: entering.sandbox,
-            schema: Some(caller.entering.tool.schema),
-            tool: &tool.name,
-            version: Some(&tool.version),
-        };
-        let digest = shown.digest()?;
-        let sealed = rooms.effective.seal(&self.source)?;
-        let body = ApprovalRequested {
-            allowed: vec![ApprovalDecisionKind::Approved, ApprovalDecisionKind::Denied],
-            approval,
-            arguments: sealed.content.clone(),
-            digest,
-            effect: tool.effect,
-            expires_at,
-            policy: caller.policy.digest,
-            quorum: approvers.quorum,
-            risk: tool.risk,
-            roles: approvers.roles.clone(),
-            sandbox: entering.sandbox,
-            schema: Some(caller.entering.tool.schema),
-            tool: tool.name.clone(),
-            version: Some(tool.version.clone()),
-        };
-        drafts.push(Draft { sealed: vec![sealed], ..self.of_call(caller, id, body) });
-        let wait = Wait {
-            call: Some(id),
-            on: WaitOn::Approval,
-            subject: Key::new(approval.to_string()),
-            until: Some(expires_at),
-        };
-        Ok(Decided { gate: Some(Gate::Wait { call: id, wait }), ..Decided::of(drafts) })
-    }
-
-    /// The budget and the ledger: the last two rooms.
-    fn dispatch(
-        &self,
-        caller: &Caller<'_>,
-        call: Option<&Call>,
-        arguments: &Value,
-        grant: Option<GrantId>,
-        mut drafts: Vec<Draft>,
-    ) -> Result<Decided, Refused> {
-        let entering = caller.entering;
-        let id = call.map_or(entering.call, |call| call.id);
-        if call.is_some_and(|call| !call.allows(CallEvent::Started)) {
-            return Err(Refused::CallBusy);
-        }
-        // What an older dispatch has set aside is charged: nobody knows what it used.
-        let older = call.and_then(|call| budget::assume(caller.run, call));
-        drafts.extend(older.map(|body| self.of_call(caller, id, body)));
-        let asked = budget::asked(entering.kind, &entering.reserve);
-        match budget::reserve(caller.run, &asked) {
-            budget::Room::Fits(reserved) => {
-                drafts.extend(reserved.into_iter().map(|body| self.of_call(caller, id, body)));
-            }
-            // It was sent off before, so it cannot be refused any more: it stays in doubt.
-            budget::Room::Full(_) if call.is_some_and(Call::is_open_write) => {
-                return Ok(Decided::gate(Gate::Wait { call: id, wait: simple_wait(WaitOn::Budget, id) }));
-            }
-            budget::Room::Full(refused) => {
-                // Nothing that would have let it act is written: a grant is not spent on a refusal.
-                drafts.retain(|draft| !matches!(draft.body, Body::GrantSpent(_)));
-                drafts.push(self.of_call(caller, id, refused));
-                let gate = if caller.run.asks_for_budget() {
-                    Gate::Wait { call: id, wait: simple_wait(WaitOn::Budget, id) }
-                } else {
-                    Gate::Served { call: id }
-                };
-                return Ok(Decided { gate: Some(gate), ..Decided::of(drafts) });
-            }
-        }
-        let number = call.map_or(1, |call| call.dispatch + 1);
-        let permit = self.permit(id, number, arguments, entering.tool.timeout_ms);
-        let sealed = crate::content::seal(arguments.clone(), self.source.salt(), entering.arguments.privacy)?;
-        let body = started(caller, &permit, sealed.content.clone(), grant);
-        let draft = self.of_call(caller, id, body);
-        drafts.push(Draft { dispatch: Some(number), sealed: vec![sealed], ..draft });
-        Ok(Decided { gate: Some(Gate::Permit { permit: Box::new(permit) }), ..Decided::of(drafts) })
-    }
-
-    fn permit(&self, call: crate::ids::CallId, dispatch: u32, arguments: &Value, timeout_ms: u64) -> Permit {
-        Permit {
-            arguments: arguments.clone(),
-            boot_id: Key::new(self.now.boot_id.clone()).unwrap_or_else(Key::none),
-            call,
-            dispatch,
-            key: ledger::key_of(call),
-            start_by: ledger::start_by(self.now),
-            timeout_ms,
-        }
-    }
 }
 
 fn check_tool(entering: &Entering) -> Result<(), Refused> {
@@ -513,7 +316,7 @@ fn check_tool(entering: &Entering) -> Result<(), Refused> {
     if timed && tool.max_attempts > 0 { Ok(()) } else { Err(Refused::BadTool) }
 }
 
-fn simple_wait(on: WaitOn, call: crate::ids::CallId) -> Wait {
+pub(super) fn simple_wait(on: WaitOn, call: crate::ids::CallId) -> Wait {
     Wait { call: Some(call), on, subject: None, until: None }
 }
 
@@ -524,26 +327,4 @@ fn approval_wait(call: &Call, id: ApprovalId, approval: &Approval) -> Wait {
 
 fn doubt_wait(call: &Call, until: Option<u64>) -> Wait {
     Wait { call: Some(call.id), on: WaitOn::Doubt, subject: None, until }
-}
-
-fn started(
-    caller: &Caller<'_>,
-    permit: &Permit,
-    arguments: Content,
-    grant: Option<GrantId>,
-) -> EffectStarted {
-    let entering = caller.entering;
-    EffectStarted {
-        arguments,
-        boot_id: permit.boot_id.clone(),
-        grant,
-        key: permit.key.clone(),
-        key_ttl_ms: entering.tool.key_ttl_ms,
-        policy: Some(caller.policy.digest),
-        sandbox: entering.sandbox,
-        schema: Some(caller.entering.tool.schema),
-        start_by: permit.start_by,
-        timeout_ms: permit.timeout_ms,
-        version: Some(entering.tool.version.clone()),
-    }
 }

@@ -7,8 +7,11 @@
 //! question put to the same journal gets the same answer.
 
 mod approve;
+mod dispatch;
 mod enter;
 mod passage;
+mod points;
+mod rooms;
 mod settle;
 
 use std::sync::Arc;
@@ -16,14 +19,18 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use approve::revoke_of_session;
 pub use passage::{Answer, Ask, Passage};
+pub use points::{At, PointAct, PointRuled, Round};
 
 use crate::content::CallDigest;
 use crate::hooks::Invocation;
-use crate::ids::{ApprovalId, CallId};
+use crate::ids::{ApprovalId, CallId, CapabilityId};
 use crate::ledger::{Permit, Tool};
 use crate::policy::Evaluation;
-use crate::records::{Amounts, CallKind, EffectStatus, Failure, Key, Name, SandboxTier, Wait};
+use crate::records::{
+    Amounts, CallKind, EffectStatus, Failure, Key, Name, SandboxFinished, SandboxGuard, SandboxTier, Wait,
+};
 use crate::run::Payload;
 use crate::state::{ApprovalState, Call, CallPhase, Placed, RunState};
 
@@ -36,7 +43,16 @@ pub struct Entering {
     pub arguments: Payload,
     /// The id that it gets if it is new.
     pub call: CallId,
+    /// The capability that it uses, if the caller names one.
+    pub capability: Option<CapabilityId>,
+    /// There are hooks to ask after a person has decided; what they said, once they were asked.
+    pub decision_hooks: bool,
+    pub decision_ruled: Option<Vec<Invocation>>,
     pub digest: CallDigest,
+    /// Who tells people of a request for approval.
+    pub dispatchers: Vec<Name>,
+    /// What the sandbox really enforces.
+    pub guards: Vec<SandboxGuard>,
     /// The caller's own identity for it; in an attached step every call has one.
     pub key: Option<Key>,
     pub kind: CallKind,
@@ -58,6 +74,10 @@ pub struct Entering {
 pub struct Rooms {
     /// There are hooks to ask before a person is, and they were not asked yet.
     pub approval_hooks: bool,
+    /// The request whose edited arguments these are based on; none: on the agent's own.
+    pub based_on: Option<ApprovalId>,
+    /// What an approver put in the place of the arguments is not what the tool takes: it is left out.
+    pub edit_unfit: bool,
     /// The arguments after hooks.
     pub effective: Payload,
     pub evaluations: Vec<Evaluation>,
@@ -76,6 +96,8 @@ pub struct Report {
     pub message: Option<Payload>,
     pub output_error: Option<Failure>,
     pub result: Option<Payload>,
+    /// How its sandbox ended, if it had one.
+    pub sandbox: Option<SandboxFinished>,
     pub status: EffectStatus,
     /// There are hooks that are to rule about the result.
     pub unruled: bool,
@@ -83,11 +105,12 @@ pub struct Report {
 }
 
 /// What the door says.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "gate", rename_all = "snake_case")]
 pub enum Gate {
     /// Ask hooks and evaluators, then come again. Nothing was written.
-    Rooms {},
+    Rooms { edited: Option<Edited> },
     /// Ask the hooks that come before a person is asked, then come again. Nothing was written.
     BeforeApproval {},
     /// It does nothing to the world and nobody had anything to say: run it. Nothing was written.
@@ -106,8 +129,21 @@ pub enum Gate {
     Wait { call: CallId, wait: Wait },
     /// A hook wants the run to fail.
     Stop { call: CallId, hook: Name },
+    /// Have these tell people of a request; then it waits.
+    Dispatch { approval: ApprovalId, call: CallId, dispatchers: Vec<Name>, wait: Wait },
+    /// A person has decided: ask the hooks that come after that, then come again. Nothing was written.
+    Decided { approval: ApprovalId, call: CallId },
+    /// What the hooks of a point came to.
+    Ruled { ruled: PointRuled },
     /// A vote was counted.
     Voted { approval: ApprovalId, state: ApprovalState },
+}
+
+/// What an approver put in the place of the arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Edited {
+    pub approval: ApprovalId,
+    pub arguments: Value,
 }
 
 /// The call that is meant, if it was recorded.
@@ -123,6 +159,18 @@ fn recorded<'r>(run: &'r RunState, entering: &Entering) -> Option<&'r Call> {
 fn newest_approval(run: &RunState, call: CallId) -> Option<(ApprovalId, &crate::state::Approval)> {
     let about = run.approvals.iter().filter(|(_, approval)| approval.call == Some(call));
     about.max_by_key(|(_, approval)| approval.arguments.position).map(|(id, approval)| (*id, approval))
+}
+
+/// The newest request about a call whose arguments an approver has edited.
+pub(crate) fn newest_edit(run: &RunState, call: CallId) -> Option<(ApprovalId, &crate::state::Approval)> {
+    let edited = run.approvals.iter().filter(|(_, one)| one.call == Some(call) && one.edited);
+    edited.max_by_key(|(_, approval)| approval.arguments.position).map(|(id, approval)| (*id, approval))
+}
+
+/// Where the arguments stand that an approver has put in the place of a recorded call's.
+pub fn edited_arguments<'r>(run: &'r RunState, entering: &Entering) -> Option<&'r Placed> {
+    let (_, approval) = newest_edit(run, recorded(run, entering)?.id)?;
+    Some(&approval.arguments)
 }
 
 /// The same, if it may still let the call act: it is open, or granted and not spent.

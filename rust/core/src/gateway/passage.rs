@@ -1,19 +1,23 @@
 //! One call on its way: says what to do next, and hears what came of it. It holds no run and reads no
 //! clock; what it wants written it hands out as a command, and what the door said to that comes back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entering, Gate, Report, Rooms};
+use super::{Edited, Entering, Gate, Report, Rooms};
+use crate::contracts::approval::ApprovalLifecycleStatus;
 use crate::contracts::hook::{HookPoint, HookSpec};
 use crate::contracts::policy::Decision;
 use crate::hooks::{self, Act, HookAnswer, Hooks, Invocation};
-use crate::ids::CallId;
+use crate::ids::{ApprovalId, CallId};
 use crate::ledger::Permit;
 use crate::policy::Evaluation;
-use crate::records::{DoubtCause, EffectStatus, Failure, Key, Name, Resolution, Text, Wait};
+use crate::records::{
+    DoubtCause, EffectStatus, Failure, Key, Name, Resolution, SandboxFinished, Text, Token, Wait,
+};
 use crate::run::{Claim, Command, Payload};
 
 /// What is to be done next.
@@ -34,6 +38,11 @@ pub enum Ask {
     RunEvaluator {
         evaluator: Name,
         arguments: Value,
+    },
+    /// Has somebody told of a request for approval.
+    Dispatch {
+        approval: ApprovalId,
+        dispatcher: Name,
     },
     /// Have this decided and committed, and say what the door said.
     Commit {
@@ -92,6 +101,12 @@ pub enum Answer {
         failure: Option<Failure>,
         message: Option<Payload>,
         over: bool,
+        sandbox: Option<SandboxFinished>,
+    },
+    /// Somebody was told of a request, or could not be.
+    Dispatched {
+        reason_code: Option<Token>,
+        status: ApprovalLifecycleStatus,
     },
     /// The tool says that it happened, that it did not, or that it cannot tell.
     Reconciled {
@@ -107,11 +122,25 @@ enum Stage {
     AtDoor,
     Hook(usize),
     Validating(usize, HookAnswer, u64),
+    /// Whether what an approver put in the place of the arguments is what the tool takes.
+    ValidatingEdit,
+    /// A hook after a person's decision.
+    Deciding(usize),
+    Dispatching(Box<Telling>),
     Evaluator(usize),
     Body(Box<Permit>),
     Asking(Box<Permit>),
     After(usize, CallId),
     Over,
+}
+
+/// People are being told of a request.
+#[derive(Debug, Clone, PartialEq)]
+struct Telling {
+    approval: ApprovalId,
+    call: CallId,
+    left: VecDeque<Name>,
+    wait: Wait,
 }
 
 /// One call on its way.
@@ -125,16 +154,28 @@ pub struct Passage {
     stage: Stage,
     rooms: Rooms,
     ruled: Vec<Invocation>,
+    /// Who is still to be told of a request, after what was told is written down.
+    telling: Option<Box<Telling>>,
     /// What hooks after the call rule about.
     result: Value,
     again: bool,
+    /// How often this passage has sent it off.
+    sent: u32,
 }
 
 impl Passage {
     /// Begins, and says what to do first.
-    pub fn open(claim: Claim, entering: Entering, hooks: Arc<Hooks>, evaluators: Arc<[Name]>) -> (Self, Ask) {
+    pub fn open(
+        claim: Claim,
+        mut entering: Entering,
+        hooks: Arc<Hooks>,
+        evaluators: Arc<[Name]>,
+    ) -> (Self, Ask) {
+        entering.decision_hooks = hooks.at(HookPoint::AfterApprovalDecision, 0).is_some();
         let rooms = Rooms {
             approval_hooks: hooks.at(HookPoint::BeforeApprovalRequest, 0).is_some(),
+            based_on: None,
+            edit_unfit: false,
             effective: entering.arguments.clone(),
             evaluations: Vec::new(),
             invocations: Vec::new(),
@@ -148,8 +189,10 @@ impl Passage {
             stage: Stage::AtDoor,
             rooms,
             ruled: Vec::new(),
+            telling: None,
             result: Value::Null,
             again: false,
+            sent: 0,
         };
         // Nobody to ask: what is new goes through at once. Else hooks are asked only if it is new.
         let alone = passage.spec(0).is_none() && passage.evaluators.is_empty();
@@ -177,6 +220,9 @@ impl Passage {
 
     /// What the door said; `result` is the value that hooks are to rule about, if they are to.
     pub fn told(&mut self, gate: Gate, result: Option<Value>) -> Ask {
+        if let Some(telling) = self.telling.take() {
+            return self.tell(telling);
+        }
         if std::mem::take(&mut self.again) {
             return self.knock(false);
         }
@@ -185,15 +231,21 @@ impl Passage {
                 self.point = HookPoint::BeforeToolCall;
                 self.knock(false)
             }
-            Gate::Rooms {} => {
-                self.rooms.invocations.clear();
-                self.rooms.evaluations.clear();
-                self.rooms.effective = self.entering.arguments.clone();
-                self.ask_hooks(HookPoint::BeforeToolCall)
+            Gate::Rooms { edited } => self.begin_rooms(edited),
+            Gate::Dispatch { approval, call, dispatchers, wait } => {
+                self.tell(Box::new(Telling { approval, call, left: dispatchers.into(), wait }))
+            }
+            Gate::Decided { approval, call } => {
+                self.point = HookPoint::AfterApprovalDecision;
+                self.ruled.clear();
+                self.result = serde_json::json!({"approval": approval, "call": call, "decision": "approved"});
+                self.next_deciding(0)
             }
             Gate::BeforeApproval {} => self.ask_hooks(HookPoint::BeforeApprovalRequest),
             Gate::Run { arguments } => self.ends(Ask::Run { arguments }),
             Gate::Permit { permit } => {
+                self.sent += 1;
+                self.entering.decision_ruled = None; // it was about the decision that let this one go
                 self.stage = Stage::Body(permit.clone());
                 Ask::RunEffect { permit }
             }
@@ -210,8 +262,61 @@ impl Passage {
             Gate::Wait { call, wait } => self.ends(Ask::Wait { call, wait }),
             Gate::Stop { call, hook } => self.ends(Ask::Stop { call, hook }),
             Gate::Served { call } => self.ends(Ask::Done { call }),
-            Gate::Voted { .. } => self.knock(false), // not said to a call; the journal knows
+            // Not said to a call; the journal knows.
+            Gate::Voted { .. } | Gate::Ruled { .. } => self.knock(false),
         }
+    }
+
+    /// What an approver put in the place of the arguments goes the whole way, as the agent's own would.
+    fn begin_rooms(&mut self, edited: Option<Edited>) -> Ask {
+        self.rooms.invocations.clear();
+        self.rooms.evaluations.clear();
+        self.rooms.edit_unfit = false;
+        self.rooms.approval_hooks = self.hooks.at(HookPoint::BeforeApprovalRequest, 0).is_some();
+        self.rooms.based_on = edited.as_ref().map(|edited| edited.approval);
+        self.rooms.effective = self.entering.arguments.clone();
+        match edited {
+            Some(Edited { arguments, .. }) => {
+                self.stage = Stage::ValidatingEdit;
+                Ask::Validate { arguments }
+            }
+            None => self.ask_hooks(HookPoint::BeforeToolCall),
+        }
+    }
+
+    /// Tells the next of those who tell people; when all have, the call waits.
+    fn tell(&mut self, telling: Box<Telling>) -> Ask {
+        if let Some(dispatcher) = telling.left.front().cloned() {
+            let approval = telling.approval;
+            self.stage = Stage::Dispatching(telling);
+            return Ask::Dispatch { approval, dispatcher };
+        }
+        let Telling { call, wait, .. } = *telling;
+        self.ends(Ask::Wait { call, wait })
+    }
+
+    fn dispatched(
+        &mut self,
+        mut telling: Box<Telling>,
+        status: ApprovalLifecycleStatus,
+        reason_code: Option<Token>,
+    ) -> Ask {
+        let Some(dispatcher) = telling.left.pop_front() else { return self.tell(telling) };
+        let (approval, claim) = (telling.approval, self.claim);
+        self.telling = Some(telling);
+        self.commit(Command::Dispatched { approval, claim, dispatcher, reason_code, status })
+    }
+
+    fn next_deciding(&mut self, at: usize) -> Ask {
+        let subject = self.result.clone();
+        if let Some(spec) = self.spec(at) {
+            let (hook, timeout_ms) = (spec.hook_id.clone(), spec.timeout.timeout_ms);
+            self.stage = Stage::Deciding(at);
+            return Ask::RunHook { hook, point: self.point, subject, timeout_ms };
+        }
+        self.entering.decision_ruled = Some(std::mem::take(&mut self.ruled));
+        self.point = HookPoint::BeforeToolCall;
+        self.knock(false)
     }
 
     fn ends(&mut self, ask: Ask) -> Ask {
@@ -280,15 +385,31 @@ impl Passage {
                 self.keep(at, told, elapsed_ms);
                 self.knock(true)
             }
+            (Stage::ValidatingEdit, Answer::Valid { arguments }) => {
+                self.rooms.effective.value = arguments;
+                self.ask_hooks(HookPoint::BeforeToolCall)
+            }
+            (Stage::ValidatingEdit, Answer::Invalid {}) => {
+                self.rooms.edit_unfit = true;
+                self.ask_hooks(HookPoint::BeforeToolCall)
+            }
+            (Stage::Deciding(at), Answer::Hook { elapsed_ms, told }) => {
+                let invocation = self.invocation(at, told, elapsed_ms);
+                self.ruled.extend(invocation);
+                self.next_deciding(at + 1)
+            }
+            (Stage::Dispatching(telling), Answer::Dispatched { reason_code, status }) => {
+                self.dispatched(telling, status, reason_code)
+            }
             (Stage::Evaluator(at), Answer::Evaluated { decision, summary }) => {
                 let evaluator = self.evaluators[at].clone();
                 self.rooms.evaluations.push(Evaluation { evaluator, decision, summary });
                 self.next_evaluator(at + 1)
             }
             (Stage::Body(permit), Answer::Ran { report }) => self.ran(&permit, *report),
-            (Stage::Body(permit), Answer::Unknown { cause, failure, message, over }) => {
+            (Stage::Body(permit), Answer::Unknown { cause, failure, message, over, sandbox }) => {
                 let (call, dispatch, claim) = (permit.call, permit.dispatch, self.claim);
-                self.commit(Command::Doubt { call, cause, claim, dispatch, failure, message, over })
+                self.commit(Command::Doubt { call, cause, claim, dispatch, failure, message, over, sandbox })
             }
             (Stage::Asking(permit), Answer::Reconciled { external_id, resolution, result }) => {
                 self.reconciled(&permit, external_id, resolution, result)
@@ -320,12 +441,12 @@ impl Passage {
                 self.stage = Stage::Validating(at, answer, elapsed_ms);
                 Ask::Validate { arguments }
             }
-            Act::Deny | Act::Interrupt | Act::Fail => {
+            Act::Deny | Act::Interrupt | Act::Fail | Act::Stop => {
                 self.rooms.invocations.push(invocation);
                 self.rooms.approval_hooks = false;
                 self.knock(true)
             }
-            Act::Nothing | Act::Rewrite(_) | Act::AskPerson | Act::Again => {
+            Act::Nothing | Act::Rewrite(_) | Act::AskPerson | Act::Again | Act::Inject(_) => {
                 self.rooms.invocations.push(invocation);
                 self.next_hook(at + 1)
             }
@@ -365,9 +486,18 @@ impl Passage {
                 Wait { call: Some(call), on: crate::records::WaitOn::Doubt, subject: None, until: None };
             return self.ends(Ask::Wait { call, wait });
         };
-        self.again = resolution == Resolution::DidNotHappen;
-        let claim = Some(self.claim);
-        let reason = None;
-        self.commit(Command::Resolve { call, claim, external_id, force: false, reason, resolution, result })
+        // What happened is looked at by hooks; what did not is tried again, as often as the tool says.
+        self.again = resolution != Resolution::DidNotHappen || self.sent < self.entering.tool.max_attempts;
+        let (claim, dispatch, force, reason) = (Some(self.claim), permit.dispatch, false, None);
+        self.commit(Command::Resolve {
+            claim,
+            call,
+            dispatch,
+            external_id,
+            force,
+            reason,
+            resolution,
+            result,
+        })
     }
 }

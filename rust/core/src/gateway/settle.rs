@@ -11,8 +11,8 @@ use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
     Actor, ActorType, Body, DoubtCause, Draft, EffectClass, EffectCompensated, EffectDoubted, EffectLate,
-    EffectResolved, EffectSettled, EffectStatus, Failure, Key, Resolution, ResolvedBy, StepStatus, StepWoken,
-    WaitOn,
+    EffectResolved, EffectSettled, EffectStatus, Failure, Key, Resolution, ResolvedBy, SandboxFinished,
+    StepStatus, StepWoken, WaitOn,
 };
 use crate::run::{Case, Claim, Decided, Payload, Refused, seal_into};
 use crate::state::{Call, CallPhase, Outcome, RunState, Step};
@@ -70,7 +70,8 @@ impl Case<'_> {
         };
         let settled = Draft { sealed, ..self.of_dispatch(body, step, call, Some(claim)) };
         let charged = charged.map(|body| self.of_dispatch(body, step, call, Some(claim)));
-        let drafts = charged.into_iter().chain([settled]).collect();
+        let sandbox = report.sandbox.clone().map(|body| self.of_dispatch(body, step, call, Some(claim)));
+        let drafts = sandbox.into_iter().chain(charged).chain([settled]).collect();
         let gate = match call.after(CallEvent::Settled(report.status)) {
             Some(CallPhase::Doubted) => Gate::Again {},
             _ if report.unruled => Gate::RuleResult { call: call.id },
@@ -95,7 +96,7 @@ impl Case<'_> {
         claim: &Claim,
         about: (CallId, u32),
         cause: DoubtCause,
-        (failure, message): (Option<&Failure>, Option<&Payload>),
+        (failure, message, sandbox): (Option<&Failure>, Option<&Payload>, Option<&SandboxFinished>),
         over: bool,
     ) -> Result<Decided, Refused> {
         self.open_run()?;
@@ -108,7 +109,9 @@ impl Case<'_> {
         let failure = failure.map(|failure| Failure { message, ..failure.clone() });
         let body = EffectDoubted { cause, failure, over: over.then_some(true) };
         let draft = Draft { sealed, ..self.of_dispatch(body, step, call, Some(claim)) };
-        Ok(Decided { gate: Some(Gate::Again {}), ..Decided::of(vec![draft]) })
+        let finished = sandbox.cloned().map(|body| self.of_dispatch(body, step, call, Some(claim)));
+        let drafts = finished.into_iter().chain([draft]).collect();
+        Ok(Decided { gate: Some(Gate::Again {}), ..Decided::of(drafts) })
     }
 
     /// Hooks rule about a result before the agent gets it.
@@ -136,8 +139,10 @@ impl Case<'_> {
                 return Err(Refused::NotRunning);
             }
             let ruled = hooks::rule(invocation, at, repeatable, &self.source);
-            if ruled.act == Act::Again {
-                gate = Gate::Again {};
+            match ruled.act {
+                Act::Again if matches!(gate, Gate::Served { .. }) => gate = Gate::Again {},
+                Act::Fail => gate = Gate::Stop { call: id, hook: ruled.body.hook.clone() },
+                _ => {}
             }
             let by = Actor { id: ruled.body.hook.clone(), r#type: ActorType::Hook };
             let draft = self.of_dispatch(ruled.body, step, call, Some(claim));
@@ -202,7 +207,7 @@ impl Case<'_> {
     pub(crate) fn resolve(
         &self,
         claim: Option<&Claim>,
-        id: CallId,
+        (id, looked_at): (CallId, u32),
         resolution: Resolution,
         (result, external_id, reason): (Option<&Payload>, Option<&Key>, Option<&Payload>),
         force: bool,
@@ -217,6 +222,9 @@ impl Case<'_> {
         }
         if !call.allows(CallEvent::Resolved) || resolution == Resolution::Late {
             return Err(Refused::NotInDoubt);
+        }
+        if call.dispatch != looked_at && !mutant(Mutant::ResolveAny) {
+            return Err(Refused::OtherDispatch { told: looked_at, newest: call.dispatch });
         }
         let left = ledger::may_act_for(call, self.now);
         let forced = force && claim.is_none();

@@ -41,7 +41,7 @@ strings! {
 
 impl Name {
     /// Stands where a newer Holdfast says it in a way that this one does not know.
-    pub(super) fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         Self("unknown".to_owned())
     }
 }

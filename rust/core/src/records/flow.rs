@@ -17,6 +17,7 @@ tokens! {
         ChildEnded = "child_ended",
         BudgetReturned = "budget_returned",
         Capability = "capability",
+        CapabilityRevoked = "capability_revoked",
     }
     /// What becomes of a child when its parent ends.
     pub enum OnParentEnd {

@@ -123,7 +123,27 @@ facts! {
         pub digest: ApprovalDigest,
         pub reason: Option<Content>,
         pub role: Option<Name>,
+        /// What a vote for the session would allow from then on.
+        pub scope: Option<GrantScope>,
         pub vote: ApprovalDecisionKind,
+    }
+
+    /// What a grant for a session is good for.
+    pub struct GrantScope {
+        pub constraints: Vec<Constraint>,
+        pub expires_at: u64,
+        pub uses: u32,
+    }
+
+    /// What a grant for a session dies with: it is for the tool as it was, under the policy that asked, and
+    /// for requests that want no more approvers than gave it.
+    pub struct GrantBound {
+        pub policy: PolicyDigest,
+        pub quorum: u32,
+        pub roles: Vec<Name>,
+        pub sandbox: SandboxTier,
+        pub schema: Option<SchemaDigest>,
+        pub version: Option<Name>,
     }
 
     /// `approval.decided`: once per request. Without a signature a name is a claim.
@@ -167,6 +187,8 @@ facts! {
     /// `grant.created`: in the run's stream for one call, in the session's for a session grant.
     pub struct GrantCreated {
         pub approval: Option<ApprovalId>,
+        /// Of a grant for a session.
+        pub bound: Option<GrantBound>,
         pub constraints: Vec<Constraint>,
         pub digest: Option<ApprovalDigest>,
         pub expires_at: u64,
@@ -175,9 +197,9 @@ facts! {
         pub uses: u32,
     }
 
-    /// `grant.spent`: by the record's call.
+    /// `grant.spent`: by the record's call. One of a session binds to no single request.
     pub struct GrantSpent {
-        pub digest: ApprovalDigest,
+        pub digest: Option<ApprovalDigest>,
         pub grant: GrantId,
     }
 
@@ -230,11 +252,12 @@ facts! {
         pub exit_code: Option<i32>,
     }
 
-    /// `capability.granted`.
+    /// `capability.granted`: when the run was made, or by another run that handed it over.
     pub struct CapabilityGranted {
         pub capability: CapabilityId,
         pub constraints: Vec<Constraint>,
         pub expires_at: Option<u64>,
+        pub from_run: Option<RunId>,
         pub rights: Vec<Right>,
         pub target: Key,
     }

@@ -227,7 +227,7 @@ kinds! {
     PolicyDecided(govern::PolicyDecided) = "policy.decided" Run Critical Govern [];
     PolicyActivated(govern::PolicyActivated) = "policy.activated" Store Critical Nothing ["text"];
     ApprovalRequested(govern::ApprovalRequested) = "approval.requested" Run Critical Govern ["arguments"];
-    ApprovalDispatched(govern::ApprovalDispatched) = "approval.dispatched" Run Critical Nothing [];
+    ApprovalDispatched(govern::ApprovalDispatched) = "approval.dispatched" Run Critical Govern [];
     ApprovalVoted(govern::ApprovalVoted) = "approval.voted" Run Critical Govern ["reason"];
     ApprovalDecided(govern::ApprovalDecided) = "approval.decided" Run Critical Govern ["reason"];
     ApprovalEdited(govern::ApprovalEdited) = "approval.edited" Run Critical Govern ["arguments", "reason"];
@@ -244,10 +244,10 @@ kinds! {
     BudgetReturned(govern::BudgetReturned) = "budget.returned" Run Critical Govern [];
     SandboxStarted(govern::SandboxStarted) = "sandbox.started" Run Critical Nothing [];
     SandboxFinished(govern::SandboxFinished) = "sandbox.finished" Run Critical Nothing [];
-    CapabilityGranted(govern::CapabilityGranted) = "capability.granted" Run Critical Nothing [];
-    CapabilityAttenuated(govern::CapabilityAttenuated) = "capability.attenuated" Run Critical Nothing [];
-    CapabilityTransferred(govern::CapabilityTransferred) = "capability.transferred" Run Critical Nothing [];
-    CapabilityRevoked(govern::CapabilityRevoked) = "capability.revoked" Run Critical Nothing ["reason"];
+    CapabilityGranted(govern::CapabilityGranted) = "capability.granted" Run Critical Govern [];
+    CapabilityAttenuated(govern::CapabilityAttenuated) = "capability.attenuated" Run Critical Govern [];
+    CapabilityTransferred(govern::CapabilityTransferred) = "capability.transferred" Run Critical Govern [];
+    CapabilityRevoked(govern::CapabilityRevoked) = "capability.revoked" Run Critical Govern ["reason"];
 
     EnvelopeReceived(flow::EnvelopeReceived) = "envelope.received" RunOrSession Critical Flow [];
     MessageSent(flow::MessageSent) = "message.sent" Run Critical Flow ["content"];

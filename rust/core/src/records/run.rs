@@ -58,6 +58,8 @@ facts! {
         pub package: Package,
         pub parent: Option<RunId>,
         pub priority: i32,
+        /// It holds only the capabilities that it is given; else all that its agent registered.
+        pub restricted: Option<bool>,
         pub role: Name,
         /// Numbers the behaviour of fold, matching and decide.
         pub rules: u32,

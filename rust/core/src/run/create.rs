@@ -27,6 +27,7 @@ impl Case<'_> {
         check_labels(&run.labels)?;
         self.check_time(run.deadline)?;
         let mut drafts = vec![self.created(run)?];
+        drafts.extend(self.endowed(run.capabilities.as_deref().unwrap_or_default())?);
         let mut known = BTreeSet::new();
         for step in steps {
             drafts.push(self.step_created(step, &known)?);
@@ -50,6 +51,7 @@ impl Case<'_> {
             package: run.package.clone(),
             parent: run.parent,
             priority: run.priority,
+            restricted: run.capabilities.is_some().then_some(true),
             role: run.role.clone(),
             rules: RULES,
             seed: seed.content.clone(),

@@ -7,9 +7,9 @@ use crate::ids::{ApprovalId, CallId, EnvelopeId, RunId, StepId, StreamId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    Amounts, BudgetEscrowed, BudgetReturned, CallKind, ChildEnded, ChildSpawned, Draft, EnvelopeKind,
-    EnvelopeReceived, Key, MessageReceived, MessageSent, Name, OnParentEnd, SignalReceived, StepStatus,
-    StepWoken, TimerFired, Wait, WaitOn,
+    Amounts, BudgetEscrowed, BudgetReturned, CallKind, CapabilityGranted, ChildEnded, ChildSpawned, Draft,
+    EnvelopeKind, EnvelopeReceived, Key, MessageReceived, MessageSent, Name, OnParentEnd, SignalReceived,
+    StepStatus, StepWoken, TimerFired, Wait, WaitOn,
 };
 use crate::state::{ApprovalState, CallPhase, RunState, Step};
 use crate::transitions::RunPhase;
@@ -137,6 +137,20 @@ impl Case<'_> {
                 let failure = failure.clone();
                 let body = ChildEnded { child, failure, reason: *reason, result, returned, status: *status };
                 (EnvelopeKind::ChildEnded, self.child_ended(run, body, sealed)?)
+            }
+            EnvelopeBody::Capability { capability, constraints, expires_at, rights, target } => {
+                let given = CapabilityGranted {
+                    capability: *capability,
+                    constraints: constraints.clone(),
+                    expires_at: *expires_at,
+                    from_run: None,
+                    rights: rights.clone(),
+                    target: target.clone(),
+                };
+                (EnvelopeKind::Capability, self.capability_came(run, envelope.from, given)?)
+            }
+            EnvelopeBody::CapabilityRevoked { capability } => {
+                (EnvelopeKind::CapabilityRevoked, self.capability_went(run, *capability)?)
             }
         };
         let received = EnvelopeReceived { envelope: envelope.id, from: envelope.from, kind };

@@ -5,6 +5,7 @@
 //! running under a fence, only that fence acts on it. Safety never depends on a clock; a lease that has
 //! run out by the clock still holds until somebody recovers the step.
 
+mod capability;
 mod create;
 mod lease;
 mod mail;
@@ -16,8 +17,8 @@ mod work;
 pub use refused::Refused;
 pub(crate) use request::seal_into;
 pub use request::{
-    Claim, Command, Decided, Entry, Envelope, EnvelopeBody, Lease, LeaseChange, NewRun, NewStep, Payload,
-    Request, View,
+    Claim, Command, Decided, Entry, Envelope, EnvelopeBody, Lease, LeaseChange, NewCapability, NewRun,
+    NewStep, Payload, Request, SessionGrant, View,
 };
 
 use std::cell::Cell;
@@ -103,7 +104,13 @@ impl<'a> Case<'a> {
             | Command::Resolve { .. }
             | Command::Compensated { .. }
             | Command::Vote { .. }
+            | Command::Edit { .. }
+            | Command::Dispatched { .. }
+            | Command::RulePoint { .. }
             | Command::Revoke { .. } => self.decide_call(command),
+            Command::Attenuate { .. } | Command::Transfer { .. } | Command::RevokeCapability { .. } => {
+                self.decide_capability(command)
+            }
             Command::ConfirmCancel { claim } => self.confirm_cancel(claim),
             Command::Append { claim, entries } => self.append(claim.as_ref(), entries),
             Command::AddStep { call, claim, step } => self.add_step(*call, claim.as_ref(), step),
@@ -141,22 +148,31 @@ impl<'a> Case<'a> {
             Command::Settle { claim, call, dispatch, report } => {
                 self.settle(claim, (*call, *dispatch), report)
             }
-            Command::Doubt { claim, call, cause, dispatch, failure, message, over } => {
-                let told = (failure.as_ref(), message.as_ref());
+            Command::Doubt { claim, call, cause, dispatch, failure, message, over, sandbox } => {
+                let told = (failure.as_ref(), message.as_ref(), sandbox.as_ref());
                 self.doubt(claim, (*call, *dispatch), *cause, told, *over)
             }
             Command::RuleResult { attempts, claim, call, invocations } => {
                 self.rule_result(claim, *call, *attempts, invocations)
             }
             Command::Late { claim, call, dispatch, report } => self.late(claim, (*call, *dispatch), report),
-            Command::Resolve { claim, call, external_id, force, reason, resolution, result } => {
+            Command::Resolve { claim, call, dispatch, external_id, force, reason, resolution, result } => {
                 let told = (result.as_ref(), external_id.as_ref(), reason.as_ref());
-                self.resolve(claim.as_ref(), *call, *resolution, told, *force)
+                self.resolve(claim.as_ref(), (*call, *dispatch), *resolution, told, *force)
             }
             Command::Compensated { claim, by, call, reason } => {
                 self.compensated(claim, *call, *by, reason.as_ref())
             }
-            Command::Vote { approval, reason, vote } => self.vote(*approval, *vote, reason.as_ref()),
+            Command::Vote { approval, reason, scope, vote } => {
+                self.vote(*approval, *vote, scope.as_ref(), reason.as_ref())
+            }
+            Command::Edit { approval, arguments, reason } => self.edit(*approval, arguments, reason.as_ref()),
+            Command::Dispatched { approval, claim, dispatcher, reason_code, status } => {
+                self.people_told(claim, *approval, dispatcher, *status, reason_code.as_ref())
+            }
+            Command::RulePoint { call, claim, invocations, point } => {
+                self.rule_point(claim.as_ref(), *call, *point, invocations)
+            }
             Command::Revoke { grant, reason } => self.revoke(*grant, reason.as_ref()),
             _ => Err(Refused::NoSuchCall), // not one of them
         }

@@ -118,6 +118,18 @@ pub enum Refused {
     AlreadyVoted(Name),
     #[error("there is no such grant")]
     NoSuchGrant,
+    #[error("there is no such session")]
+    NoSuchSession,
+    #[error(
+        "a vote for the session needs what for: uses, a time to come and constraints within bounds; others have none"
+    )]
+    BadScope,
+    #[error("policy denies the edited arguments")]
+    EditDenied,
+    #[error("the run holds no such capability, or it is revoked, expired or handed on")]
+    NoSuchCapability,
+    #[error("that would allow more than the capability does")]
+    CapabilityExceeded,
     #[error("a tool's timeout or its attempts are out of bounds")]
     BadTool,
     #[error("{0}")]
@@ -185,6 +197,11 @@ impl Coded for Refused {
             Self::SelfApproval => Code::SelfApproval,
             Self::AlreadyVoted(_) => Code::AlreadyVoted,
             Self::NoSuchGrant => Code::NoSuchGrant,
+            Self::NoSuchSession => Code::NoSuchSession,
+            Self::BadScope => Code::BadScope,
+            Self::EditDenied => Code::EditDenied,
+            Self::NoSuchCapability => Code::NoSuchCapability,
+            Self::CapabilityExceeded => Code::CapabilityExceeded,
             Self::BadTool => Code::BadTool,
             Self::Value(error) => error.code(),
             Self::Body(error) => error.code(),

@@ -7,18 +7,20 @@ use serde_json::Value;
 
 use super::refused::Refused;
 use crate::content::{Commit, Content, Openings, Sealed, seal};
-use crate::contracts::approval::ApprovalDecisionKind;
+use crate::contracts::approval::{ApprovalDecisionKind, ApprovalLifecycleStatus};
+use crate::contracts::capability::{Constraint, Right};
+use crate::contracts::hook::HookPoint;
 use crate::entropy::{Entropy, Source};
 use crate::gateway::{Entering, Gate, Report};
 use crate::hooks::Invocation;
-use crate::ids::{ApprovalId, CallId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
+use crate::ids::{ApprovalId, CallId, CapabilityId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
 use crate::policy::ActivePolicy;
 use crate::records::{
     Actor, Amounts, Budget, DivergenceDecision, DoubtCause, Draft, EndReason, EndStatus, Failure, Fence,
-    ForkEffects, Key, Labels, Name, OnParentEnd, Package, PackageDecision, Privacy, ReleaseReason,
-    Resolution, RetryPolicy, RunMode, StepKind, Text, Wait, WaitOn,
+    ForkEffects, GrantScope, Key, Labels, Name, OnParentEnd, Package, PackageDecision, Privacy,
+    ReleaseReason, Resolution, RetryPolicy, RunMode, SandboxFinished, StepKind, Text, Token, Wait, WaitOn,
 };
-use crate::state::RunState;
+use crate::state::{GrantState, RunState};
 
 /// One command by somebody.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -99,8 +101,37 @@ pub struct View<'a> {
     pub policy: Option<std::sync::Arc<ActivePolicy>>,
     /// For `enter`: the value of the arguments that the recorded call would be sent off with.
     pub effective: Option<Value>,
+    /// For `enter`: what an approver put in the place of the arguments, if one did.
+    pub edited: Option<Value>,
+    /// For `enter` and commands on capabilities: those that another run, from which they came or to which
+    /// they went, says are revoked.
+    pub revoked_elsewhere: BTreeSet<CapabilityId>,
+    /// For `transfer`: whether the receiver is there and open.
+    pub receiver_open: bool,
+    /// The session of the run is there, and its grants: for `enter` and `vote`.
+    pub session: bool,
+    pub session_grants: Vec<SessionGrant>,
     /// For `erase`: whether a fork of the run is open and still needs what it inherited.
     pub open_forks: bool,
+}
+
+/// A grant of a session, and how many calls have spent it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionGrant {
+    pub grant: GrantState,
+    pub id: GrantId,
+    pub spent: u32,
+}
+
+/// A capability that a new run is given.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewCapability {
+    pub constraints: Vec<Constraint>,
+    pub expires_at: Option<u64>,
+    pub rights: Vec<Right>,
+    pub target: Key,
 }
 
 /// What a new run is.
@@ -110,6 +141,8 @@ pub struct View<'a> {
 pub struct NewRun {
     pub agent: Name,
     pub budget: Option<Budget>,
+    /// All that it holds; none: everything that its agent registered.
+    pub capabilities: Option<Vec<NewCapability>>,
     pub deadline: Option<u64>,
     pub id: RunId,
     pub input: Payload,
@@ -172,6 +205,17 @@ pub enum EnvelopeBody {
         result: Option<Payload>,
         returned: Amounts,
         status: EndStatus,
+    },
+    /// With every restriction of what it was made of.
+    Capability {
+        capability: CapabilityId,
+        constraints: Vec<Constraint>,
+        expires_at: Option<u64>,
+        rights: Vec<Right>,
+        target: Key,
+    },
+    CapabilityRevoked {
+        capability: CapabilityId,
     },
 }
 
@@ -261,6 +305,8 @@ pub enum Command {
         message: Option<Payload>,
         /// The body has ended: it can no longer act.
         over: bool,
+        /// How its sandbox ended, if it had one.
+        sandbox: Option<SandboxFinished>,
     },
     /// What hooks say about a result.
     RuleResult {
@@ -281,6 +327,8 @@ pub enum Command {
     Resolve {
         claim: Option<Claim>,
         call: CallId,
+        /// The one that was looked at.
+        dispatch: u32,
         external_id: Option<Key>,
         /// Although the permit might still act.
         force: bool,
@@ -299,7 +347,51 @@ pub enum Command {
     Vote {
         approval: ApprovalId,
         reason: Option<Payload>,
+        /// What a vote for the session would allow.
+        scope: Option<GrantScope>,
         vote: ApprovalDecisionKind,
+    },
+    /// An approver puts other arguments in the place of those of a request.
+    Edit {
+        approval: ApprovalId,
+        arguments: Payload,
+        reason: Option<Payload>,
+    },
+    /// A dispatcher has told people of a request, or could not.
+    Dispatched {
+        approval: ApprovalId,
+        claim: Claim,
+        dispatcher: Name,
+        reason_code: Option<Token>,
+        status: ApprovalLifecycleStatus,
+    },
+    /// What the hooks of a point said that is about no call, or about its sandbox.
+    RulePoint {
+        call: Option<(CallId, u32)>,
+        claim: Option<Claim>,
+        invocations: Vec<Invocation>,
+        point: HookPoint,
+    },
+    /// A capability that allows less than the one that it is made of.
+    Attenuate {
+        capability: CapabilityId,
+        claim: Claim,
+        constraints: Vec<Constraint>,
+        expires_at: Option<u64>,
+        parent: CapabilityId,
+        rights: Vec<Right>,
+    },
+    /// A capability goes to another run, and is no longer held here.
+    Transfer {
+        capability: CapabilityId,
+        claim: Claim,
+        to: RunId,
+    },
+    /// A capability is taken back, and with it all that was made of it, wherever it is.
+    RevokeCapability {
+        capability: CapabilityId,
+        claim: Option<Claim>,
+        reason: Option<Payload>,
     },
     Revoke {
         grant: GrantId,
@@ -412,6 +504,8 @@ pub struct Decided {
     pub envelopes: Vec<Envelope>,
     /// What a call at the door is told.
     pub gate: Option<Gate>,
+    /// A grant that goes into the session's stream, in the same turn.
+    pub session: Option<(SessionId, Box<Draft>)>,
 }
 
 impl Decided {

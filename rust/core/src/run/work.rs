@@ -9,9 +9,9 @@ use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
     Actor, ApprovalCancelReason, ApprovalCancelled, Body, CallKind, DoubtCause, Draft, EffectDoubted,
-    EndReason, EndStatus, Failure, Fault, Fence, OnParentEnd, ReadError, RunFinished, StateConflict,
-    StatePatched, StepCancelReason, StepCancelled, StepCompleted, StepFailed, StepRetryScheduled, StepStatus,
-    StepWaiting, Wait, WaitOn,
+    EndReason, EndStatus, Failure, Fault, Fence, OnParentEnd, ReadError, RunFinished, SandboxTier,
+    StateConflict, StatePatched, StepCancelReason, StepCancelled, StepCompleted, StepFailed,
+    StepRetryScheduled, StepStatus, StepWaiting, Wait, WaitOn,
 };
 use crate::state::{ApprovalState, Call, CallPhase, Replay, RunState, Situation, Step, replay};
 
@@ -226,6 +226,9 @@ impl Case<'_> {
             if told(call, &decided.drafts) {
                 continue; // a recovered step that is cancelled in the same frame
             }
+            // A body in a process of its own may outlive its worker by a moment: its time is waited for.
+            let boxed = call.permit.as_ref().is_some_and(|permit| permit.sandbox != SandboxTier::None);
+            let over = over && (!boxed || mutant(Mutant::SandboxDiesWithWorker));
             let body = EffectDoubted { cause, failure: None, over: over.then_some(true) };
             let draft = Draft { dispatch: Some(call.dispatch), ..self.call_draft(body, step, call.id, None) };
             decided.drafts.push(draft);

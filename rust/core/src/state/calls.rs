@@ -129,6 +129,14 @@ pub struct Permitted {
     pub version: Option<Name>,
 }
 
+impl Permitted {
+    /// When it can no longer act, on the clock of its boot.
+    pub fn end(&self) -> u64 {
+        let body = self.start_by.saturating_add(self.timeout_ms);
+        body.saturating_add(crate::limits::PERMIT_GRACE_MS)
+    }
+}
+
 /// A content, and the position of the record that holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
@@ -170,6 +178,8 @@ pub struct Call {
     /// The position of its outcome: the order in which outcomes reach agent code.
     pub outcome_at: Option<u64>,
     pub output_error: Option<Failure>,
+    /// Of the permits before the newest one that nobody knows to be over, the one that may act longest.
+    pub older_permit: Option<Permitted>,
     /// The newest permit.
     pub permit: Option<Permitted>,
     /// The idempotency key of its permits, the same in all of them, and how long it protects.
@@ -220,6 +230,7 @@ impl Call {
             outcome: None,
             outcome_at: None,
             output_error: None,
+            older_permit: None,
             permit: None,
             permit_key: None,
             permit_key_ttl_ms: None,

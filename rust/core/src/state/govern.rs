@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::calls::Placed;
-use crate::contracts::approval::ApprovalDecisionKind;
+use crate::contracts::approval::{ApprovalDecisionKind, ApprovalLifecycleStatus};
+use crate::contracts::capability::Constraint;
 use crate::ids::{ApprovalId, CallId, RunId};
-use crate::records::{Amounts, ApprovalDigest, ApprovalRequested, GrantCreated, Name};
+use crate::records::{
+    Amounts, ApprovalDigest, ApprovalRequested, GrantBound, GrantCreated, GrantScope, Name,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -43,9 +46,18 @@ pub struct Approval {
     pub arguments: Placed,
     pub call: Option<CallId>,
     pub digest: ApprovalDigest,
+    /// Who was told of it, and how that went.
+    #[serde(default)]
+    pub dispatched: BTreeMap<Name, ApprovalLifecycleStatus>,
+    /// An approver has put other arguments in the place of these: the call goes through the rooms with them.
+    #[serde(default)]
+    pub edited: bool,
     pub expires_at: u64,
     pub quorum: u32,
     pub requested: ApprovalRequested,
+    /// What the votes for the session would allow.
+    #[serde(default)]
+    pub scopes: Vec<GrantScope>,
     pub state: ApprovalState,
     /// Who has voted how since the request or its last edit.
     pub votes: BTreeMap<Name, ApprovalDecisionKind>,
@@ -57,9 +69,12 @@ impl Approval {
             arguments: Placed { content: requested.arguments.clone(), position },
             call,
             digest: requested.digest,
+            dispatched: BTreeMap::new(),
+            edited: false,
             expires_at: requested.expires_at,
             quorum: requested.quorum,
             requested: requested.clone(),
+            scopes: Vec::new(),
             state: ApprovalState::Pending,
             votes: BTreeMap::new(),
         }
@@ -67,10 +82,15 @@ impl Approval {
 }
 
 /// Leave to use a tool.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GrantState {
     /// The request that it answers, and what is bound to it.
     pub approval: Option<(ApprovalId, ApprovalDigest)>,
+    /// Of a session's: what it dies with.
+    pub bound: Option<GrantBound>,
+    #[serde(default)]
+    pub constraints: Vec<Constraint>,
     pub expires_at: u64,
     pub revoked: bool,
     /// The calls that have spent it; one call spends it once, however often it is dispatched.
@@ -80,9 +100,11 @@ pub struct GrantState {
 }
 
 impl GrantState {
-    pub(super) fn new(created: &GrantCreated) -> Self {
+    pub(crate) fn new(created: &GrantCreated) -> Self {
         Self {
             approval: created.approval.zip(created.digest),
+            bound: created.bound.clone(),
+            constraints: created.constraints.clone(),
             expires_at: created.expires_at,
             revoked: false,
             spent_by: Vec::new(),
@@ -116,12 +138,14 @@ impl Spending {
 
 /// Adds amounts; an absent amount is none.
 pub(super) fn add(total: &mut Amounts, more: &Amounts) {
-    fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    let most = u64::try_from(crate::limits::INTEGER_MAX).unwrap_or(u64::MAX);
+    let plus = |a: Option<u64>, b: Option<u64>| -> Option<u64> {
         match (a, b) {
             (None, None) => None,
-            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+            // Kept within what JSON can say: a sum beyond it could not be kept at all.
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0)).min(most)),
         }
-    }
+    };
     total.children = plus(total.children, more.children);
     total.tokens = plus(total.tokens, more.tokens);
     total.tool_calls = plus(total.tool_calls, more.tool_calls);

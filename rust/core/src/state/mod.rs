@@ -5,6 +5,7 @@
 //! the start.
 
 mod calls;
+mod capabilities;
 mod govern;
 mod run;
 mod run_apply;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::call::CallPhase;
 pub use calls::{Call, Late, Outcome, Permitted, Placed, Replay, Situation, replay};
+pub use capabilities::{Capabilities, Held};
 pub use govern::{Approval, ApprovalState, GrantState, Spending};
 pub use run::{ChildState, End, ForkOrigin, Mail, RunState};
 pub use session::SessionState;

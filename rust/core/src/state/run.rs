@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Illegal;
 use super::calls::Call;
+use super::capabilities::Capabilities;
 use super::govern::{Approval, GrantState, Spending};
 use super::steps::Step;
 use crate::chain::Head;
@@ -74,6 +75,8 @@ pub struct RunState {
     pub budget: Option<Budget>,
     pub calls: BTreeMap<CallId, Call>,
     pub cancel_requested: bool,
+    #[serde(default)]
+    pub capabilities: Capabilities,
     pub children: BTreeMap<RunId, ChildState>,
     pub deadline: Option<u64>,
     pub end: Option<End>,
@@ -105,6 +108,9 @@ pub struct RunState {
     pub rules: u32,
     pub seed: Content,
     pub session: Option<SessionId>,
+    /// Which call spent which grant of the session.
+    #[serde(default)]
+    pub session_spent: BTreeSet<(CallId, GrantId)>,
     pub signals: Vec<Mail>,
     pub spending: Spending,
     /// None once a patch of it was erased.
@@ -133,6 +139,7 @@ impl RunState {
             budget: created.budget.clone(),
             calls: BTreeMap::new(),
             cancel_requested: false,
+            capabilities: Capabilities::new(created.restricted == Some(true)),
             children: BTreeMap::new(),
             deadline: created.deadline,
             end: None,
@@ -158,6 +165,7 @@ impl RunState {
             rules: created.rules,
             seed: created.seed.clone(),
             session: created.session,
+            session_spent: BTreeSet::new(),
             signals: Vec::new(),
             spending: Spending::default(),
             state,
@@ -198,6 +206,7 @@ impl RunState {
         fork.phase = RunPhase::Open;
         fork.approvals.clear();
         fork.grants.clear();
+        fork.session_spent.clear();
         fork.children.clear();
         fork.spending = Spending::default();
         for step in fork.steps.values_mut().filter(|step| step.status != StepStatus::Completed) {

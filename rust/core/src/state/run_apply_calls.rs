@@ -71,7 +71,7 @@ impl RunState {
             Body::EffectSettled(body)
                 if call.after(CallEvent::Settled(body.status)) == Some(CallPhase::Doubted) =>
             {
-                (call.phase, call.doubt) = (CallPhase::Doubted, call.unresolved.take());
+                (call.phase, call.doubt) = (CallPhase::Doubted, call.unresolved);
                 if let Some(permit) = &mut call.permit {
                     permit.over = true;
                 }
@@ -172,7 +172,13 @@ fn start(call: &mut Call, record: &Record, position: u64, body: &EffectStarted) 
         version: body.version.clone(),
     };
     call.first_permit.get_or_insert_with(|| permit.clone());
-    call.permit = Some(permit);
+    let older = call.permit.replace(permit).filter(|older| !older.over);
+    if older
+        .as_ref()
+        .is_some_and(|older| call.older_permit.as_ref().is_none_or(|old| old.end() <= older.end()))
+    {
+        call.older_permit = older;
+    }
     call.dispatch += 1;
     call.unresolved = call.doubt.or(call.unresolved);
     (call.phase, call.doubt, call.rerun, call.outcome) = (CallPhase::Started, None, false, None);
@@ -208,4 +214,6 @@ fn resolve(call: &mut Call, position: u64, body: &EffectResolved) {
         (Resolution::DidNotHappen, _) => call.settle(position, Outcome::NoEffect, None),
         (Resolution::Compensated, _) => call.settle(position, Outcome::Compensated, None),
     }
+    // Nobody has looked at this result yet.
+    call.unruled = call.outcome == Some(Outcome::Succeeded);
 }

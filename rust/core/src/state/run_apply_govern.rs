@@ -4,7 +4,7 @@ use super::Illegal;
 use super::calls::{Outcome, Placed};
 use super::govern::{Approval, ApprovalState, GrantState, add};
 use super::run::RunState;
-use crate::call::CallEvent;
+use crate::call::{CallEvent, CallPhase};
 use crate::contracts::approval::ApprovalDecisionKind;
 use crate::contracts::hook::{HookOutcome, HookPoint, HookResponse};
 use crate::contracts::policy::Decision;
@@ -28,6 +28,12 @@ impl RunState {
                     Some(_) => Err(Illegal::new(record, "the request exists")),
                 }
             }
+            Body::ApprovalDispatched(body) => {
+                if let Some(approval) = self.approvals.get_mut(&body.approval) {
+                    approval.dispatched.insert(body.dispatcher.clone(), body.status);
+                }
+                Ok(())
+            }
             Body::ApprovalVoted(body) => {
                 let voter = record.by.id.clone();
                 let approval = self.pending(body.approval, record)?;
@@ -35,6 +41,7 @@ impl RunState {
                     return Err(Illegal::new(record, "it votes about something else"));
                 }
                 approval.votes.insert(voter, body.vote);
+                approval.scopes.extend(body.scope.clone());
                 Ok(())
             }
             Body::ApprovalDecided(body) => self.decided(record, body),
@@ -43,7 +50,9 @@ impl RunState {
                 let approval = self.pending(body.approval, record)?;
                 approval.digest = body.digest;
                 approval.arguments = Placed { content: body.arguments.clone(), position };
+                approval.edited = true;
                 approval.votes.clear();
+                approval.scopes.clear();
                 Ok(())
             }
             Body::ApprovalTimedOut(body) => {
@@ -56,6 +65,10 @@ impl RunState {
             Body::ApprovalCancelled(body) => {
                 self.end_approval(body.approval, ApprovalState::Cancelled, record)
             }
+            Body::CapabilityGranted(_)
+            | Body::CapabilityAttenuated(_)
+            | Body::CapabilityTransferred(_)
+            | Body::CapabilityRevoked(_) => self.capabilities.apply(record),
             _ => self.change_account(record),
         }
     }
@@ -88,8 +101,10 @@ impl RunState {
                 call.settle(position, Outcome::DeniedByPerson, None);
                 call.reasons = vec![reason(body.reason_code.as_str(), None)];
             }
-            Some(_) => return Err(Illegal::new(record, "the call was sent off already")),
-            None => {}
+            Some(call) if call.phase != CallPhase::Abandoned => {
+                return Err(Illegal::new(record, "the call was sent off already"));
+            }
+            Some(_) | None => {}
         }
         Ok(())
     }
@@ -100,10 +115,13 @@ impl RunState {
                 None => Ok(()),
                 Some(_) => Err(Illegal::new(record, "the grant exists")),
             },
-            // A session's grant is not in this stream; what is left of it is a shared row.
+            // A session's grant is not in this stream; what is left of it follows from all that spent it.
             (Body::GrantSpent(body), Some(call)) => {
-                if let Some(grant) = self.grants.get_mut(&body.grant) {
-                    grant.spent_by.push(call);
+                match self.grants.get_mut(&body.grant) {
+                    Some(grant) => grant.spent_by.push(call),
+                    None => {
+                        self.session_spent.insert((call, body.grant));
+                    }
                 }
                 Ok(())
             }
@@ -173,8 +191,12 @@ impl RunState {
     /// A hook that failed closed denies as one that says so does; at the other end it may put another
     /// result in the place of the tool's, or want a read once more.
     fn ruled(&mut self, record: &Record, body: &HookRuled) -> Done {
-        if body.point == HookPoint::AfterToolCall {
-            return self.ruled_after(record, body);
+        match body.point {
+            HookPoint::AfterToolCall => return self.ruled_after(record, body),
+            HookPoint::BeforeToolCall
+            | HookPoint::BeforeApprovalRequest
+            | HookPoint::AfterApprovalDecision => {}
+            _ => return Ok(()), // about no call, or about its sandbox: its outcome says what became of it
         }
         let applied = body.outcome == HookOutcome::AppliedJournaledMutation;
         let code = match &body.response {

@@ -12,12 +12,12 @@ use holdfast_core::gateway::Gate;
 use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
-use holdfast_core::records::{Actor, Draft, Fold, Record, RecordHash};
+use holdfast_core::records::{Actor, Body, Draft, Fold, Record, RecordHash};
 use holdfast_core::run::{Command, Decided, Envelope, LeaseChange, Request, View, decide_drafted};
 use holdfast_core::state::{RunState, State};
 
 use super::cache::{Cache, Loaded};
-use super::gateway::{Memory, Served, asks_policy, needs_barrier};
+use super::gateway::{Memory, Served, asks_capabilities, asks_policy, asks_session, needs_barrier};
 use super::load;
 use super::project::{project, write};
 use crate::clock::entropy;
@@ -105,10 +105,21 @@ impl Desk<'_> {
         if asks_policy(&request.command) {
             self.fetch(StreamId::Store)?;
         }
+        if asks_session(&request.command)
+            && let Some(session) = self.run(run)?.and_then(|run| run.session)
+        {
+            self.fetch(StreamId::Session(session))?;
+        }
+        if asks_capabilities(&request.command) {
+            self.fetch_holders(run, &request.command)?;
+        }
         let mut decided = self.decide(run, request, drafts, None)?;
-        let gate = decided.gate.take();
+        let (gate, session) = (decided.gate.take(), decided.session.take());
         let mut written = self.write(stream, decided, None)?;
-        if tells_outcome(&request.command) {
+        if let Some((session, draft)) = session {
+            self.note(StreamId::Session(session), vec![*draft])?; // in the same transaction: both or none
+        }
+        if tells_outcome(&request.command) || matches!(gate, Some(Gate::RuleResult { .. })) {
             written.served = self.served(run, gate.as_ref())?;
         }
         written.gate = gate;
@@ -200,9 +211,9 @@ impl Desk<'_> {
         if drafts.is_empty() {
             return self.write_rows_only(stream, loaded, lease.as_ref(), start);
         }
-        let folds = loaded.is_none() || drafts.iter().any(|draft| draft.body.folds() != Fold::Nothing);
+        let projects = loaded.is_none() || drafts.iter().any(|draft| changes_rows(&draft.body));
         let before = match &loaded {
-            Some(loaded) if folds => project(&loaded.state, loaded.key)?,
+            Some(loaded) if projects => project(&loaded.state, loaded.key)?,
             _ => Projection::default(),
         };
         // From here to the first row a failure drops the fold; the next command folds it anew.
@@ -224,7 +235,7 @@ impl Desk<'_> {
         for content in large {
             self.rows.put_blob_ref(&content.commit, key, content.bytes)?;
         }
-        if folds {
+        if projects {
             write(self.rows, &before, &project(&state, key)?)?;
         }
         self.change_rows(key, lease.as_ref(), &envelopes)?;
@@ -345,6 +356,28 @@ impl Desk<'_> {
         }
         self.working.0.remove(&stream); // its fold still holds what is gone
         Ok((erased, unused))
+    }
+}
+
+/// Whether a record may change a row that follows from its stream. How calls stand is in no row, and most of
+/// what is written is about calls.
+fn changes_rows(body: &Body) -> bool {
+    match body.folds() {
+        Fold::Nothing | Fold::Call => false,
+        Fold::Govern => matches!(
+            body,
+            Body::ApprovalRequested(_)
+                | Body::ApprovalVoted(_)
+                | Body::ApprovalDecided(_)
+                | Body::ApprovalEdited(_)
+                | Body::ApprovalTimedOut(_)
+                | Body::ApprovalSuperseded(_)
+                | Body::ApprovalCancelled(_)
+                | Body::GrantCreated(_)
+                | Body::GrantSpent(_)
+                | Body::GrantRevoked(_)
+        ),
+        Fold::Run | Fold::Step | Fold::State | Fold::Flow => true,
     }
 }
 

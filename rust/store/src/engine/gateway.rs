@@ -1,22 +1,23 @@
 //! What the gateway needs of a store: the active policy, the values behind recorded contents, a run's seed;
 //! and the rule that no permit for a write leaves before its barrier, which nobody can ask to be spared.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::canonical::to_value;
 use holdfast_core::chain::Stamped;
 use holdfast_core::content::{CallDigest, Content, Seed, seal};
 use holdfast_core::entropy::Entropy;
-use holdfast_core::gateway::{Gate, recorded_arguments};
-use holdfast_core::ids::{CallId, RunId, StreamId};
+use holdfast_core::gateway::{Gate, edited_arguments, recorded_arguments, revoke_of_session};
+use holdfast_core::ids::{CallId, CapabilityId, GrantId, RunId, SessionId, StreamId};
 use holdfast_core::mutants::{Mutant, mutant};
 use holdfast_core::policy::ActivePolicy;
 use holdfast_core::records::{
     Actor, Body, Draft, EffectClass, Failure, Key, PolicyActivated, PolicyDigest, Privacy, Reason, Record,
     read,
 };
-use holdfast_core::run::{Command, Refused, View};
-use holdfast_core::state::{Outcome, RunState, State};
+use holdfast_core::run::{Command, Refused, SessionGrant, View};
+use holdfast_core::state::{Outcome, Placed, RunState, State};
 use lru::LruCache;
 use serde_json::Value;
 
@@ -60,7 +61,49 @@ impl Memory {
 
 /// Whether a command is decided by the active policy.
 pub(super) fn asks_policy(command: &Command) -> bool {
+    matches!(command, Command::Enter { .. } | Command::Vote { .. } | Command::Edit { .. })
+}
+
+/// Whether a command is decided with the grants of the run's session.
+pub(super) fn asks_session(command: &Command) -> bool {
     matches!(command, Command::Enter { .. } | Command::Vote { .. })
+}
+
+/// Whether a command is decided by what the run holds.
+pub(super) fn asks_capabilities(command: &Command) -> bool {
+    matches!(command, Command::Enter { .. } | Command::Attenuate { .. } | Command::Transfer { .. })
+}
+
+/// What a walk over the runs that had a capability, or what it was made of, came to.
+#[derive(Default)]
+struct Walk {
+    revoked: bool,
+    /// Runs that would have to be asked too.
+    missing: BTreeSet<RunId>,
+}
+
+/// Asks every run that has, had or gave a capability whether it is revoked there: what was made of what, where
+/// it came from, where it went to, and what a fork inherited.
+fn walk<'r>(run: RunId, id: CapabilityId, state: impl Fn(RunId) -> Option<&'r RunState>) -> Walk {
+    let mut found = Walk::default();
+    let mut seen = BTreeSet::new();
+    let mut left = vec![(run, id)];
+    while let Some((run, id)) = left.pop() {
+        if !seen.insert((run, id)) {
+            continue;
+        }
+        let Some(state) = state(run) else {
+            found.missing.insert(run);
+            continue;
+        };
+        let Some(held) = state.capabilities.held.get(&id) else { continue };
+        found.revoked |= held.revoked;
+        left.extend(held.parent.map(|parent| (run, parent)));
+        left.extend(held.from_run.map(|from| (from, id)));
+        left.extend(held.to.map(|to| (to, id)));
+        left.extend(state.fork.as_ref().map(|fork| (fork.parent, id)));
+    }
+    found
 }
 
 /// Whether a frame lets something act, so that nobody may hear of it before it is on the disk.
@@ -74,7 +117,10 @@ pub(super) fn needs_barrier(state: &State, records: &[Stamped]) -> bool {
     };
     records.iter().any(|Stamped { record, .. }| match &record.body {
         Body::EffectStarted(_) => writes(record),
-        Body::ApprovalDecided(_) | Body::GrantRevoked(_) | Body::EffectResolved(_) => true,
+        Body::ApprovalDecided(_)
+        | Body::GrantRevoked(_)
+        | Body::CapabilityRevoked(_)
+        | Body::EffectResolved(_) => true,
         _ => false,
     })
 }
@@ -134,11 +180,70 @@ impl Desk<'_> {
         if asks_policy(command) {
             view.policy = self.active_policy()?;
         }
-        if let (Command::Enter { call, .. }, Some(run)) = (command, view.state)
-            && let Some(placed) = recorded_arguments(run, call)
-        {
-            let (position, content) = (placed.position, &placed.content);
-            view.effective = value_at(&*self.rows, self.store, run, position, content)?;
+        let Some(run) = view.state else { return Ok(()) };
+        if let Command::Transfer { to, .. } = command {
+            let receiver = self.loaded(StreamId::Run(*to)).and_then(|loaded| loaded.state.as_run());
+            view.receiver_open = receiver.is_some_and(|run| !run.phase.is_ended());
+        }
+        if asks_capabilities(command) {
+            view.revoked_elsewhere = self.revoked_elsewhere(run);
+        }
+        if let (true, Some(session)) = (asks_session(command), run.session) {
+            self.session_rows(session, view)?;
+        }
+        if let Command::Enter { call, .. } = command {
+            let value = |placed: Option<&Placed>| match placed {
+                Some(Placed { content, position }) => {
+                    value_at(&*self.rows, self.store, run, *position, content)
+                }
+                None => Ok(None),
+            };
+            view.effective = value(recorded_arguments(run, call))?;
+            view.edited = value(edited_arguments(run, call))?;
+        }
+        Ok(())
+    }
+
+    /// The capabilities of a run that are revoked where they came from or went to, or where what they were
+    /// made of did. Every run that is asked was loaded before.
+    fn revoked_elsewhere(&self, run: &RunState) -> BTreeSet<CapabilityId> {
+        let held = run.capabilities.held.keys().copied();
+        held.filter(|id| walk(run.id, *id, |id| self.run_loaded(id)).revoked).collect()
+    }
+
+    fn run_loaded(&self, id: RunId) -> Option<&RunState> {
+        self.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run())
+    }
+
+    /// Loads every run that has a word in what a run holds.
+    pub(super) fn fetch_holders(&mut self, run: RunId, command: &Command) -> Result<()> {
+        if let Command::Transfer { to, .. } = command {
+            self.state(StreamId::Run(*to))?;
+        }
+        loop {
+            let Some(state) = self.run_loaded(run) else { return Ok(()) };
+            let mut missing = BTreeSet::new();
+            for id in state.capabilities.held.keys() {
+                missing.extend(walk(run, *id, |id| self.run_loaded(id)).missing);
+            }
+            let mut found = false;
+            for id in missing {
+                found |= self.state(StreamId::Run(id))?.is_some();
+            }
+            if !found {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The grants of a session that may still be spent, and how often they were.
+    fn session_rows(&self, session: SessionId, view: &mut View<'_>) -> Result<()> {
+        let loaded = self.loaded(StreamId::Session(session));
+        let Some(State::Session(state)) = loaded.map(|loaded| &loaded.state) else { return Ok(()) };
+        view.session = true;
+        for (id, grant) in state.grants.iter().filter(|(_, grant)| !grant.revoked) {
+            let (grant, spent) = (grant.clone(), self.rows.grant_spent(*id)?);
+            view.session_grants.push(SessionGrant { grant, id: *id, spent });
         }
         Ok(())
     }
@@ -199,6 +304,33 @@ impl Engine {
             desk.state(StreamId::Store)?;
             desk.active_policy()
         })
+    }
+
+    /// Takes a grant of a session back. Again changes nothing.
+    pub fn revoke_session_grant(
+        &self,
+        by: &Actor,
+        session: SessionId,
+        grant: GrantId,
+        reason: Option<&str>,
+    ) -> Result<()> {
+        let (by, entropy) = (by.clone(), entropy()?);
+        let reason = reason.map(|text| Value::String(text.to_owned()));
+        self.run(Durability::Barrier, false, move |desk| {
+            let Some(State::Session(state)) = desk.state(StreamId::Session(session))? else {
+                return Err(Refused::NoSuchSession.into());
+            };
+            let reason = reason.clone().map(|text| seal(text, salt(&entropy), Privacy::Internal));
+            match revoke_of_session(state, &by, grant, reason.transpose()?)? {
+                Some(draft) => desk.note(StreamId::Session(session), vec![draft]).map(|_| ()),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// A digest of a secret that says nothing to who has not the run's seed.
+    pub fn secret_digest(&self, run: RunId, name: &str, secret: &Value) -> Result<CallDigest> {
+        self.call_digest(run, "secret", name, secret)
     }
 
     /// The digest by which a call of a run is known.

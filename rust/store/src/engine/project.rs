@@ -8,7 +8,7 @@ use holdfast_core::state::{GrantState, RunState, State, Step};
 use holdfast_core::transitions::RunPhase;
 
 use crate::error::{Result, StoreError};
-use crate::rows::{ApprovalRow, GrantRow, KeyRow, Projection, Rows, RunRow, StepRow};
+use crate::rows::{ApprovalRow, GrantRow, GrantUseRow, KeyRow, Projection, Rows, RunRow, StepRow};
 
 pub(crate) fn project(state: &State, key: i64) -> Result<Projection> {
     match state {
@@ -36,6 +36,11 @@ fn project_run(run: &RunState, key: i64) -> Result<Projection> {
         digest: approval.digest.to_string(),
         expires_at: approval.expires_at,
     });
+    let uses = run.session_spent.iter().map(|(call, grant)| GrantUseRow {
+        grant: grant.to_string(),
+        run: key,
+        call: call.to_string(),
+    });
     let held = run.key.iter().map(|held| KeyRow {
         scope: "run",
         key: held.as_str().to_owned(),
@@ -48,6 +53,7 @@ fn project_run(run: &RunState, key: i64) -> Result<Projection> {
         steps: run.steps.values().map(|step| step_row(run, step, key, &package)).collect(),
         approvals: approvals.collect(),
         grants: run.grants.iter().map(|(id, grant)| grant_row(id.to_string(), grant, key)).collect(),
+        grant_uses: uses.collect(),
         keys: held.collect(),
         names: Vec::new(),
     })
@@ -128,6 +134,9 @@ pub(crate) fn write(rows: &mut dyn Rows, before: &Projection, after: &Projection
     }
     for row in after.grants.iter().filter(|row| !before.grants.contains(row)) {
         rows.put_grant(row)?;
+    }
+    for row in after.grant_uses.iter().filter(|row| !before.grant_uses.contains(row)) {
+        rows.put_grant_use(row)?;
     }
     for row in after.keys.iter().filter(|row| !before.keys.contains(row)) {
         rows.put_key(row)?;

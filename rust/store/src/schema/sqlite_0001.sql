@@ -154,6 +154,16 @@ CREATE TABLE grants (
     expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Which calls have spent a session's grant: what is left of it follows from these.
+CREATE TABLE grant_uses (
+    grant_id TEXT NOT NULL,
+    run      INTEGER NOT NULL REFERENCES streams (key),
+    call     TEXT NOT NULL,
+    PRIMARY KEY (grant_id, run, call)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX grant_uses_run ON grant_uses (run);
+
 -- Who has a key: a run under its own key, or a call under one that spans runs.
 CREATE TABLE keys (
     scope   TEXT NOT NULL,

@@ -4,7 +4,7 @@ use holdfast_core::records::{Key, Wait};
 use rusqlite::types::Value;
 
 use super::look::signed;
-use crate::rows::{ApprovalRow, GrantRow, KeyRow, RunRow, StepRow};
+use crate::rows::{ApprovalRow, GrantRow, GrantUseRow, KeyRow, RunRow, StepRow};
 
 fn text(text: &str) -> Value {
     Value::Text(text.to_owned())
@@ -100,6 +100,11 @@ pub(super) fn of_grant(row: &GrantRow) -> [Value; 7] {
         row.revoked.into(),
         time(Some(row.expires_at)),
     ]
+}
+
+/// `grant_id, run, call`
+pub(super) fn of_grant_use(row: &GrantUseRow) -> [Value; 3] {
+    [text(&row.grant), row.run.into(), text(&row.call)]
 }
 
 /// `scope, key, run, call, settled`

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Params, params, params_from_iter};
 
 use super::{cells, failed};
 use crate::error::Result;
-use crate::rows::{ApprovalRow, GrantRow, KeyRow, Projection, RunRow, StepRow, StreamRow};
+use crate::rows::{ApprovalRow, GrantRow, GrantUseRow, KeyRow, Projection, RunRow, StepRow, StreamRow};
 
 struct Asked<'c>(&'c Connection);
 
@@ -72,6 +72,14 @@ impl Asked<'_> {
         Ok(found == 1)
     }
 
+    fn grant_use(&self, row: &GrantUseRow) -> Result<bool> {
+        let found = self.count(
+            "grant_uses WHERE grant_id = ?1 AND run = ?2 AND call = ?3",
+            params_from_iter(cells::of_grant_use(row)),
+        )?;
+        Ok(found == 1)
+    }
+
     fn key(&self, row: &KeyRow) -> Result<bool> {
         let found = self.count(
             "keys WHERE scope = ?1 AND key = ?2 AND run IS ?3 AND call IS ?4 AND settled IS ?5",
@@ -119,6 +127,10 @@ pub(super) fn differs(
             asked.all("approvals WHERE run = ?1", key, &expected.approvals, |row| asked.approval(row))?,
         ),
         ("grants", asked.all("grants WHERE stream = ?1", key, &expected.grants, |row| asked.grant(row))?),
+        (
+            "grant_uses",
+            asked.all("grant_uses WHERE run = ?1", key, &expected.grant_uses, |row| asked.grant_use(row))?,
+        ),
         ("keys", asked.all("keys WHERE run = ?1", key, &expected.keys, |row| asked.key(row))?),
         ("names", names(&asked, stream, expected)?),
     ];

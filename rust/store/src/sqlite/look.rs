@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_core::canonical::{Digest, from_text};
 use holdfast_core::content::Commit;
-use holdfast_core::ids::{RunId, StepId, StreamId};
+use holdfast_core::ids::{GrantId, RunId, StepId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::records::{Fence, Key, Name, RecordHash, Wait, WaitOn, read};
 use holdfast_core::run::Lease;
@@ -183,6 +183,14 @@ impl Look for SqlLook<'_> {
         let found: Option<String> =
             statement.query_row([key.as_str()], |row| row.get(0)).optional().map_err(|e| failed(&e))?;
         found.map(|id| parsed(&id)).transpose()
+    }
+
+    fn grant_spent(&self, grant: GrantId) -> Result<u32> {
+        let sql = "SELECT count(*) FROM grant_uses WHERE grant_id = ?1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let spent: i64 =
+            statement.query_row([grant.to_string()], |row| row.get(0)).map_err(|e| failed(&e))?;
+        Ok(u32::try_from(spent).unwrap_or(u32::MAX))
     }
 
     fn key_settled(&self, key: &Key) -> Result<bool> {

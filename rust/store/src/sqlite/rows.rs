@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::content::{Commit, Openings};
-use holdfast_core::ids::{EnvelopeId, RunId, StepId, StreamId};
+use holdfast_core::ids::{EnvelopeId, GrantId, RunId, StepId, StreamId};
 use holdfast_core::records::{Key, Name, RecordHash};
 use holdfast_core::run::{Envelope, Lease};
 use rusqlite::{Connection, OptionalExtension, Params, params, params_from_iter};
@@ -13,8 +13,8 @@ use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, signed, typed, wait
 use super::{SqlDone, cells, failed};
 use crate::error::{Result, StoreError};
 use crate::rows::{
-    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, KeyRow, LeaseRow, Look, Projection, Rows,
-    RunRow, StepRow, StreamRow,
+    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, GrantUseRow, KeyRow, LeaseRow, Look,
+    Projection, Rows, RunRow, StepRow, StreamRow,
 };
 
 /// Rows as the turn's transaction sees and writes them.
@@ -237,6 +237,13 @@ impl Rows for SqlRows<'_> {
         )
     }
 
+    fn put_grant_use(&mut self, row: &GrantUseRow) -> Result<()> {
+        self.one(
+            "INSERT INTO grant_uses (grant_id, run, call) VALUES (?1, ?2, ?3)",
+            params_from_iter(cells::of_grant_use(row)),
+        )
+    }
+
     fn put_key(&mut self, row: &KeyRow) -> Result<()> {
         self.one(
             "INSERT INTO keys (scope, key, run, call, settled) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -352,6 +359,7 @@ impl Rows for SqlRows<'_> {
             "DELETE FROM runs WHERE stream = ?1",
             "DELETE FROM approvals WHERE run = ?1",
             "DELETE FROM grants WHERE stream = ?1",
+            "DELETE FROM grant_uses WHERE run = ?1",
             "DELETE FROM keys WHERE run = ?1",
             "DELETE FROM blob_refs WHERE stream = ?1",
         ] {
@@ -452,6 +460,9 @@ impl Look for SqlRows<'_> {
     }
     fn run_of_key(&self, key: &Key) -> Result<Option<RunId>> {
         self.look.run_of_key(key)
+    }
+    fn grant_spent(&self, grant: GrantId) -> Result<u32> {
+        self.look.grant_spent(grant)
     }
     fn key_settled(&self, key: &Key) -> Result<bool> {
         self.look.key_settled(key)
