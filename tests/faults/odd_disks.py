@@ -60,7 +60,7 @@ def fuse(folder: str) -> None:
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
     libc = ctypes.CDLL(None, use_errno=True)
-    # The mount comes first: reading from a device that is not mounted yet is refused, and the server would end.
+    # The mount comes first: a device that is not mounted yet refuses to be read, and the server would end.
     if libc.mount(b"test", folder.encode(), b"fuse", 0, options.encode()) != 0:
         raise OSError(ctypes.get_errno(), "cannot mount FUSE")
     server = os.fork()
