@@ -379,6 +379,7 @@ fn many_runs(folder: &Path) {
             filter: holdfast_store::rows::Filter::default(),
             package: None,
             strict: false,
+            run: None,
         };
         let claims: Vec<f64> = (0..5)
             .map(|_| {
@@ -386,7 +387,8 @@ fn many_runs(folder: &Path) {
                     for _ in 0..50 {
                         let claimed = store.claim(&request).unwrap().unwrap();
                         let claim = holdfast_core::run::Claim { fence: claimed.fence, step: claimed.step };
-                        let command = Command::Complete { claim, result: None, patch: None };
+                        let command =
+                            Command::Complete { claim, expected_version: None, result: None, patch: None };
                         let by = Actor { id: name("w"), r#type: holdfast_core::records::ActorType::Worker };
                         store.command(claimed.run, &by, command, Durability::Commit).unwrap();
                     }

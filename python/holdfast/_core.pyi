@@ -12,6 +12,7 @@ __all__ = [
     "Hooks",
     "Journal",
     "Passage",
+    "Player",
     "Progress",
     "Round",
     "Schema",
@@ -21,12 +22,15 @@ __all__ = [
     "activate_policy",
     "active_policy",
     "body_check",
+    "bytes_digest",
     "call_digest",
+    "call_outcome",
     "canonical_digest",
     "canonical_dumps",
     "canonical_loads",
     "canonical_text",
     "chain_verify",
+    "commit_left",
     "content_check",
     "content_seal",
     "contract_check",
@@ -43,6 +47,8 @@ __all__ = [
     "record_kinds",
     "request_check",
     "revoke_session_grant",
+    "run_random",
+    "run_status",
     "run_verify",
     "schemas",
     "secret_digest",
@@ -78,6 +84,7 @@ def run_verify(
 ) -> tuple[int, str]: ...
 def content_seal(value: object, salt: bytes, privacy: str, /) -> tuple[dict[str, Json], dict[str, Json]]: ...
 def content_check(commit: str, opening: object, /) -> None: ...
+def bytes_digest(data: bytes, /) -> str: ...
 def call_digest(seed: str, kind: str, name: str, arguments: object, /) -> str: ...
 def request_check(request: object, /) -> bytes: ...
 
@@ -114,6 +121,7 @@ class Call:
         packages: list[str],
         package: object | None = None,
         strict: bool = False,
+        run: str | None = None,
         /,
     ) -> Call: ...
 
@@ -216,6 +224,66 @@ class Schema:
     def __new__(cls, schema: object, /) -> Schema: ...
     def check(self, value: object, /) -> tuple[str, str] | None: ...
 
+@final
+class Player:
+    def __new__(cls, store: Store, run: str, step: str, /) -> Player: ...
+    def state(self) -> tuple[Any, int, int]: ...
+    def ask(
+        self,
+        store: Store,
+        call: str,
+        kind: str,
+        name: str,
+        effect: str,
+        lane: str,
+        key: str | None,
+        arguments: object,
+        quiet: bool,
+        /,
+    ) -> tuple[str, Any, Any]: ...
+    def opened(self, call: str, /) -> None: ...
+    def settled(self, call: str, /) -> None: ...
+    def fires_at(self, call: str, /) -> int | None: ...
+    @property
+    def fresh_after(self) -> int | None: ...
+    @property
+    def replays(self) -> bool: ...
+    def next(self, awaited: list[str], fresh: list[str], calm: str, /) -> str | None: ...
+    def outstanding(self) -> tuple[str, int] | None: ...
+    def cancelled(self, call: str, /) -> int | None: ...
+    def lift(self, call: str, /) -> None: ...
+    def stuck(
+        self,
+        store: Store,
+        kind: str,
+        name: str,
+        effect: str,
+        lane: str,
+        key: str | None,
+        arguments: object,
+        /,
+    ) -> dict[str, Any]: ...
+    def end(self) -> dict[str, Any] | None: ...
+    def act(
+        self,
+        store: Store,
+        by: object,
+        claim: object,
+        call: str,
+        kind: str,
+        name: str,
+        lane: str,
+        key: str | None,
+        arguments: object,
+        act: object,
+        durability: str,
+        /,
+    ) -> Call: ...
+
+def call_outcome(store: Store, run: str, call: str, /) -> tuple[dict[str, Any], dict[str, Any] | None]: ...
+def run_random(store: Store, run: str, lane: str, n: int, /) -> bytes: ...
+def run_status(store: Store, run: str, /) -> tuple[bool, str]: ...
+def commit_left(recorded: object, attempted: object, /) -> Json | None: ...
 def revoke_session_grant(
     store: Store, by: object, session: str, grant: str, reason: str | None = None, /
 ) -> None: ...

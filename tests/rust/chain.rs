@@ -29,7 +29,9 @@ fn story() -> (Vec<Vec<u8>>, Openings) {
     world.ask(dana(), Command::Signal { name: name("go"), payload: value(json!(true)) }).unwrap();
     let claim = world.claim(1, "w2").unwrap();
     let result = Some(value(json!("done")));
-    world.ask(worker("w2"), Command::Complete { claim, result, patch: None }).unwrap();
+    world
+        .ask(worker("w2"), Command::Complete { claim, expected_version: None, result, patch: None })
+        .unwrap();
     (world.texts(), world.journal.openings.clone())
 }
 

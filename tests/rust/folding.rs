@@ -281,6 +281,9 @@ fn the_replay_table_is_the_one_of_the_design() {
             Outcome::ReadFailed => {
                 [Replay::Served, Replay::Served, Replay::Served, Replay::RunAgain, Replay::Served]
             }
+            Outcome::Conflict => {
+                [Replay::Served, Replay::Served, Replay::RunAgain, Replay::RunAgain, Replay::Served]
+            }
             Outcome::DeniedByRule => {
                 [Replay::Served, Replay::Served, Replay::Served, Replay::Served, Replay::AskedAgain]
             }

@@ -494,7 +494,9 @@ fn what_hooks_say_at_the_points_of_a_run_is_written_and_leads_to_what_the_table_
         point: HookPoint::AfterRunTerminal,
     };
     assert_eq!(world.refused(worker("w1"), early), "not_running");
-    world.ask(worker("w1"), Command::Complete { claim, result: None, patch: None }).unwrap();
+    world
+        .ask(worker("w1"), Command::Complete { claim, expected_version: None, result: None, patch: None })
+        .unwrap();
     assert_eq!(ruled(&mut world, None, HookPoint::AfterRunTerminal, observed), PointAct::Go);
 }
 

@@ -344,7 +344,7 @@ fn a_key_asked_for_again_while_its_call_is_under_way_is_the_same_call() {
     let mut live = matcher(&world);
     assert_eq!(live.ask(&keyed("0.1", 1), false), Match::New);
     world.open_call(claim, 1, &keyed("0.1", 1), json!({}));
-    live.opened(world.run().calls[&call_id(1)].clone());
+    live.opened(call_id(1), keyed("0.1", 1));
     assert_eq!(live.ask(&keyed("0.2", 1), false), Match::Busy(call_id(1)));
     assert_eq!(live.ask(&keyed("0.2", 2), false), Match::Conflict(call_id(1)));
     assert_eq!(live.end(), None);

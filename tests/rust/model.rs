@@ -155,7 +155,15 @@ fn work(
         Move::Fail { held, retryable } => (held, Box::new(|claim| commands::fail(claim, *retryable))),
         Move::Complete { held, patch } => {
             let patch = patch.then(|| value(json!({"last": held})));
-            (held, Box::new(move |claim| Command::Complete { claim, result: None, patch: patch.clone() }))
+            (
+                held,
+                Box::new(move |claim| Command::Complete {
+                    claim,
+                    expected_version: None,
+                    result: None,
+                    patch: patch.clone(),
+                }),
+            )
         }
         Move::ConfirmCancel { held } => (held, Box::new(|claim| Command::ConfirmCancel { claim })),
         Move::Note { held: Some(held) } => (held, Box::new(|claim| note(Some(claim)))),

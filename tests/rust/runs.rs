@@ -20,7 +20,12 @@ fn a_run_is_created_claimed_patched_and_completed() {
     world.ask(worker("w1"), patch(claim, 0)).unwrap();
     let last = world.wrote(
         worker("w1"),
-        Command::Complete { claim, result: Some(value(json!("ok"))), patch: Some(value(json!({"m": 2}))) },
+        Command::Complete {
+            claim,
+            expected_version: None,
+            result: Some(value(json!("ok"))),
+            patch: Some(value(json!({"m": 2}))),
+        },
     );
     assert_eq!(last, ["state.patched", "step.completed", "run.finished"]);
     assert_eq!(
@@ -385,7 +390,7 @@ fn a_patch_for_an_old_version_is_refused_or_recorded_for_a_commit() {
         call: Some(call_id(1)),
     };
     assert_eq!(world.wrote(worker("w1"), commit(0)), ["state.conflict"]);
-    assert_eq!(world.run().calls[&call_id(1)].outcome, Some(Outcome::WriteFailed));
+    assert_eq!(world.run().calls[&call_id(1)].outcome, Some(Outcome::Conflict));
     world.open_call(claim, 2, &asked, json!({}));
     let commit =
         Command::Patch { claim, patch: value(json!({"a": 1})), expected_version: 1, call: Some(call_id(2)) };

@@ -209,12 +209,14 @@ fn on_a_full_disk_only_the_outcome_of_work_gets_the_reserve() {
         filter: Filter::default(),
         package: None,
         strict: false,
+        run: None,
     };
     let claimed = engine.claim(&request).unwrap().unwrap();
     let refused = engine.command(run, &dana(), note("x"), Durability::Commit).unwrap_err();
     assert_eq!(refused.code().as_str(), "disk_full");
     let claim = Claim { fence: claimed.fence, step: claimed.step };
-    let outcome = Command::Complete { claim, result: Some(value(json!("done"))), patch: None };
+    let outcome =
+        Command::Complete { claim, expected_version: None, result: Some(value(json!("done"))), patch: None };
     engine.command(run, &world::worker("w1"), outcome, Durability::Commit).unwrap();
     assert_eq!(kinds(&engine, run)[2..], ["step.claimed", "step.completed", "run.finished"]);
 }
@@ -249,7 +251,14 @@ fn what_one_run_sends_the_other_has_once_and_what_cannot_be_delivered_is_kept_wi
     let (sender, receiver, ended) = (created(&engine, 1), created(&engine, 2), created(&engine, 3));
     engine.command(ended, &dana(), Command::End { reason: EndReason::Killed }, Durability::Commit).unwrap();
     let filter = Filter { agents: vec![name("support")], ..Filter::default() };
-    let request = ClaimRequest { worker: name("w1"), lease_ms: 30_000, filter, package: None, strict: false };
+    let request = ClaimRequest {
+        worker: name("w1"),
+        lease_ms: 30_000,
+        filter,
+        package: None,
+        strict: false,
+        run: None,
+    };
     let claimed = engine.claim(&request).unwrap().unwrap();
     assert_eq!(claimed.run, sender);
     let claim = Claim { fence: claimed.fence, step: claimed.step };

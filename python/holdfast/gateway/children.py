@@ -73,8 +73,11 @@ def spawn(
 
 
 def _allowed(step: Step, subject: Json) -> Json:
+    return allowed(step.asks("before_subagent_start", subject), subject)
+
+
+def allowed(ruled: Json, subject: Json) -> Json:
     """What hooks make of a request for a child: other input, less escrow."""
-    ruled = step.asks("before_subagent_start", subject)
     hook = str(ruled.get("hook"))
     match ruled["act"]:
         case "go":

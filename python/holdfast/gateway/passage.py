@@ -62,6 +62,9 @@ class Asked:
     lane: str = "0"
     secrets: dict[str, Secret[Any]] = field(default_factory=dict)
     """By parameter: the journal has only what stands for them."""
+    kind: str = "tool"
+    call: str | None = None
+    """The id that it gets if it is new."""
 
 
 def hidden(
@@ -99,10 +102,10 @@ class Passenger:
         core = gateway.store._core
         call: Json = {
             "arguments": {"privacy": "internal", "value": asked.arguments},
-            "call": new_id("call", at_ms=core.wall_ms),
+            "call": asked.call or new_id("call", at_ms=core.wall_ms),
             "dispatchers": list(gateway.approvers),
             "guards": sorted(self.box.enforces()) if self.box else [],
-            "kind": "tool",
+            "kind": asked.kind,
             "lane": asked.lane,
             "reserve": dict(asked.reserve or {}),
             "sandbox": self.box.tier if self.box else "none",

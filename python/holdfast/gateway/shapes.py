@@ -63,13 +63,15 @@ class Shape(Protocol):
 class Signature:
     """The shape of a function, by its signature."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], leave_out: tuple[str, ...] = ()) -> None:
         self._name = name
         self._call_as: str | None = None
         hints = _hints(function)
         fields: dict[str, Any] = {}
         hidden = []
         for parameter in inspect.signature(function).parameters.values():
+            if parameter.name in leave_out:
+                continue
             if parameter.kind in (
                 parameter.VAR_POSITIONAL,
                 parameter.VAR_KEYWORD,
@@ -109,7 +111,7 @@ class Signature:
         return {**checked, **hidden}
 
     def bound(
-        self, arguments: Mapping[str, object], call: Call, secrets: Mapping[str, object]
+        self, arguments: Mapping[str, object], call: Call | None, secrets: Mapping[str, object]
     ) -> dict[str, Any]:
         """Arguments of the body."""
         model = self.model.model_validate(dict(arguments))

@@ -133,8 +133,7 @@ class AsyncStore:
     async def _ask(self, asked: Asked[T]) -> T:
         return asked.answer(None if asked.call is None else await self.run(asked.call))
 
-    async def run(self, call: _core.Call) -> Any:  # noqa: ANN401 (each call has its own answer)
-        """Makes a call of the core."""
+    def _led(self, call: _core.Call) -> asyncio.Future[Any]:
         if self._leader is None or self._leader.pid != os.getpid():
             _ = self._core.id  # says that the store is closed, if it is
             # A forked child has its own, and is told that the handle is not its own.
@@ -143,7 +142,15 @@ class AsyncStore:
             weakref.finalize(self, self._leader.close)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._leader.submit(call, future)
-        return await future
+        return future
+
+    async def run(self, call: _core.Call) -> Any:  # noqa: ANN401 (each call has its own answer)
+        """Makes a call of the core."""
+        return await self._led(call)
+
+    def submit(self, call: _core.Call, heard: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Makes a call of the core; whoever asks is called back on this loop."""
+        self._led(call).add_done_callback(heard)
 
     def close(self, closed: Any) -> None:  # noqa: ANN401 (stands for the core)
         """Waits for what was asked for, and takes nothing more; called by the store."""

@@ -22,11 +22,14 @@ T = TypeVar("T")
 OPTIONS = frozenset(
     {
         "attempts",
+        "backoff_max_ms",
+        "backoff_ms",
         "budget",
         "capabilities",
         "concurrency_key",
         "deadline",
         "key",
+        "kind",
         "labels",
         "package",
         "priority",
@@ -91,7 +94,8 @@ def create_run(
         options: ``key`` (a run that has it is returned instead, if agent and input are the same),
             ``role``, ``labels``, ``priority``, ``deadline`` (ms since the epoch), ``session``,
             ``budget``, ``capabilities`` (all that it may reach, see :func:`holdfast.capability`),
-            ``package``, ``privacy``, ``step``, ``queue``, ``attempts``, ``concurrency_key``.
+            ``package``, ``privacy``, ``step``, ``queue``, ``attempts``, ``backoff_ms``, ``backoff_max_ms``,
+            ``concurrency_key``, ``kind`` (``attached``, or ``replayed`` for the runtime's own agents).
     """
     _check_options(options)
     at_ms = core.wall_ms
@@ -174,17 +178,18 @@ def claim(
     agents: Sequence[str] = (),
     package: Mapping[str, str] | None = None,
     strict: bool = False,
+    run: str | None = None,
 ) -> Asked[Claim | None]:
     """The best step that this worker may have, under a new fence, or None.
 
     A worker that says its ``package`` has the parts recorded in which it differs from the one that the run
-    had last; under ``strict`` such a step waits for a person instead.
+    had last; under ``strict`` such a step waits for a person instead. With ``run``, only a step of that run.
 
     On the way it takes back steps whose workers are gone, fires what is due and delivers what was sent.
     """
     lease_ms = max(0, round(lease * 1000))
     parts = None if package is None else commands.package(package)
-    call = _core.Call.claim(worker, lease_ms, list(queues), list(agents), [], parts, strict)
+    call = _core.Call.claim(worker, lease_ms, list(queues), list(agents), [], parts, strict, run)
     return Asked(call, lambda told: None if told is None else claim_of(told))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
+from holdfast.errors import HoldfastError
 from holdfast.primitives import new_id
 from holdfast.secrets import holds_secret, scrub
 from holdfast.values import to_json
@@ -38,6 +39,11 @@ class Claim:
     """Seconds, from the claim or the newest heartbeat."""
     state: Any = field(repr=False)
     input: Any = field(repr=False)
+    step_input: Any = field(default=None, repr=False)
+    """The step's own input, if it has one."""
+    kind: str = "attached"
+    role: str = ""
+    session: str | None = None
 
     def core(self) -> dict[str, Json]:
         """The claim as commands carry it."""
@@ -97,11 +103,15 @@ def new_run(
 
 def new_step(name: str, options: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
     """What a new step is."""
-    retry = {"backoff_max_ms": 60_000, "backoff_ms": 1000, "max_attempts": options.get("attempts", 3)}
+    retry = {
+        "backoff_max_ms": options.get("backoff_max_ms", 60_000),
+        "backoff_ms": options.get("backoff_ms", 1000),
+        "max_attempts": options.get("attempts", 3),
+    }
     step: dict[str, Any] = {
         "after": [],
         "id": new_id("step", at_ms=at_ms),
-        "kind": "attached",
+        "kind": options.get("kind", "attached"),
         "name": name,
         "queue": options.get("queue") or QUEUE,
         "retry": retry,
@@ -114,11 +124,15 @@ def new_step(name: str, options: Mapping[str, Any], at_ms: int) -> dict[str, Any
 def failure(error: BaseException | str, *, retryable: bool) -> tuple[dict[str, Any], str]:
     """How an attempt failed: what the record holds, and its message, which is a content."""
     name = "Error" if isinstance(error, str) else type(error).__qualname__
-    return {"error": name, "retryable": retryable, "source": "agent"}, _said(error)
+    told: dict[str, Any] = {"error": name, "retryable": retryable, "source": "agent"}
+    if isinstance(error, HoldfastError):
+        told["code"] = error.code
+    return told, _said(error)
 
 
 def _said(error: BaseException | str) -> str:
     try:
-        return scrub(str(error))
+        # What to do about it is for whoever gets the error, not for the journal.
+        return scrub(str(error.args[0] if isinstance(error, HoldfastError) else error))
     except Exception:
         return ""  # it cannot say what it is

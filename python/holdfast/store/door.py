@@ -50,7 +50,7 @@ def now(
     @wraps(ask)
     def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
         asked = ask(self._core, *args, **kwargs)
-        return asked.answer(None if asked.call is None else self._core.run(asked.call))
+        return asked.answer(None if asked.call is None else self._run(asked.call))
 
     return method
 
@@ -63,11 +63,13 @@ class Store:
 
     Attributes:
         url: as it was opened.
+        clock: the fake clock that it reads, if it does.
         aio: the same commands for asyncio, see :class:`AsyncStore`.
     """
 
-    def __init__(self, core: _core.Store, url: str) -> None:
+    def __init__(self, core: _core.Store, url: str, clock: FakeClock | None = None) -> None:
         self._core = core
+        self.clock = clock
         self._id, self._epoch = core.id, core.epoch
         self.url = url
         self.aio = AsyncStore(core)
@@ -82,6 +84,10 @@ class Store:
     def epoch(self) -> int:
         """Grows with every restore; the first part of every fence."""
         return self._epoch
+
+    def _run(self, call: _core.Call) -> Any:  # noqa: ANN401 (each call has its own answer)
+        """Makes a call of the core, and waits for it. Every command goes through here or through ``aio``."""
+        return self._core.run(call)
 
     # Runs and what is written to them.
 
@@ -280,4 +286,4 @@ def open_store(
     wait_ms = None if turn_wait is None else round(turn_wait * 1000)
     fake = None if clock is None else clock.core
     core = _core.Store(str(url), read_only=read_only, turn_wait_ms=wait_ms, clock=fake, migrate=migrate)
-    return Store(core, str(url))
+    return Store(core, str(url), clock)

@@ -47,8 +47,16 @@ fn call_digest(seed: &str, kind: &str, name: &str, arguments: &Bound<'_, PyAny>)
     Ok(digest.to_string())
 }
 
+/// What bytes are known by, where no salt may make them differ. It goes into sealed contents only.
+#[pyfunction]
+#[pyo3(signature = (data, /))]
+fn bytes_digest(py: Python<'_>, data: &[u8]) -> String {
+    py.detach(|| content::commit(Salt([0; 16]), data)).to_string()
+}
+
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(content_seal, m)?)?;
     m.add_function(wrap_pyfunction!(content_check, m)?)?;
+    m.add_function(wrap_pyfunction!(bytes_digest, m)?)?;
     m.add_function(wrap_pyfunction!(call_digest, m)?)
 }

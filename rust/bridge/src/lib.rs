@@ -8,6 +8,7 @@ mod error;
 mod gateway;
 mod journal;
 mod records;
+mod replay;
 mod store;
 mod store_call;
 mod store_care;
@@ -29,5 +30,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     journal::register(m)?;
     store::register(m)?;
     gateway::register(m)?;
+    replay::register(m)?;
     store_care::register(m)
 }

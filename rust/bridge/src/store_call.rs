@@ -84,7 +84,7 @@ impl Call {
     }
 
     #[staticmethod]
-    #[pyo3(signature = (worker, lease_ms, queues, agents, packages, package = None, strict = false, /))]
+    #[pyo3(signature = (worker, lease_ms, queues, agents, packages, package = None, strict = false, run = None, /))]
     #[expect(clippy::too_many_arguments, reason = "one place calls it, with all of them")]
     fn claim(
         py: Python<'_>,
@@ -95,12 +95,14 @@ impl Call {
         packages: Vec<String>,
         package: Option<&Bound<'_, PyAny>>,
         strict: bool,
+        run: Option<&str>,
     ) -> PyResult<Self> {
+        let run: Option<RunId> = run.map(|run| id(py, run)).transpose()?;
         let worker = Name::new(worker)
             .ok_or_else(|| refuse(py, "RecordError", Code::BadValue, "a worker's name is not a name"))?;
         let filter = Filter { queues: names(py, queues)?, agents: names(py, agents)?, packages };
         let package: Option<Package> = package.map(typed).transpose()?;
-        Ok(Self::new(Asked::Claim(Box::new(ClaimRequest { worker, lease_ms, filter, package, strict }))))
+        Ok(Self::new(Asked::Claim(Box::new(ClaimRequest { worker, lease_ms, filter, package, strict, run }))))
     }
 }
 
@@ -133,6 +135,10 @@ fn tree(claimed: &Claimed) -> Value {
         "state_version": claimed.state_version,
         "state": claimed.state,
         "input": claimed.input,
+        "kind": claimed.kind.as_str(),
+        "role": claimed.role,
+        "session": claimed.session.map(|session| session.to_string()),
+        "step_input": claimed.step_input,
         "worker": claimed.worker.as_str(),
         "lease_ms": claimed.lease_ms,
     })

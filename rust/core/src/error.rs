@@ -118,6 +118,19 @@ codes! {
     DeadlineNotDue = "deadline_not_due", "Wait for the deadline, or cancel the run.";
     IdempotencyConflict = "idempotency_conflict", "Use another key, or the tool and the arguments that the key was first used with.";
     KeyNeeded = "key_needed", "Give the call a key: in an attached step it is what a call is known by.";
+    BadCall = "bad_call", "Report it: the runtime asked for something that a call of this kind does not do.";
+    // The runtime.
+    AgentExists = "agent_exists", "Give each agent and each step function a name of its own.";
+    BadAgent = "bad_agent", "Make the context the first parameter, name the others, and allow at least one attempt.";
+    NoSuchAgent = "no_such_agent", "Register it with rt.agent or rt.step in the program that runs this.";
+    NoSuchRuntime = "no_such_runtime", "Name the module and the runtime in it: holdfast worker app.agents:rt.";
+    BadInput = "bad_input", "Pass what the agent's parameters take; secrets are for tools.";
+    RunFailed = "run_failed", "Look at run.error and at holdfast runs show; rt.retry opens it again.";
+    RunCancelled = "run_cancelled", "Start another run: a cancelled one stays so.";
+    RunNotEnded = "run_not_ended", "See run.waiting_on for who can help, then rt.resume or a worker goes on.";
+    NothingToDecide = "nothing_to_decide", "Look at run.waiting_on: only a divergence or a changed package is decided so.";
+    NoSuchArtifact = "no_such_artifact", "List them with rt.artifacts.list; one with a uri is kept elsewhere.";
+    OffsetBack = "offset_back", "Go on from the newest checkpoint of the stream and consumer.";
     CallBusy = "call_busy", "Wait for the call that is being made under this key.";
     NotRunning = "not_running", "Report the outcome of a call that was sent off, once.";
     OtherDispatch = "other_dispatch", "Report about the newest dispatch of the call.";

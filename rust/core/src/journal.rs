@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::chain::{Auditor, ChainError, Flaw, Head, stamp};
 use crate::clock::Now;
 use crate::content::{Commit, Openings, erase, open};
@@ -13,7 +15,8 @@ use crate::ids::{CapabilityId, RunId, StepId, StoreId, StreamId};
 use crate::policy::ActivePolicy;
 use crate::records::{Actor, Body, ContentErased, Draft, Key, Name, ReadError, Record, RecordHash};
 use crate::run::{
-    Command, Decided, Envelope, Lease, LeaseChange, Refused, Request, SessionGrant, View, decide,
+    Command, Decided, Envelope, Lease, LeaseChange, Refused, Request, SessionGrant, View, awaited_content,
+    decide,
 };
 use crate::state::{GrantState, Illegal, Placed, RunState, State};
 
@@ -109,6 +112,12 @@ impl Journal {
         self.state.as_ref()
     }
 
+    fn came(&self, command: &Command) -> Option<Value> {
+        let Command::Take { call, .. } = command else { return None };
+        let placed = awaited_content(self.run()?, *call)?;
+        open(&placed.content, &self.openings).ok().cloned()
+    }
+
     /// Decides a request and, if it is not refused, writes what follows from it. All or nothing.
     pub fn transact(&mut self, request: &Request, now: &Now) -> Result<Frame, TransactError> {
         let view = View {
@@ -126,6 +135,7 @@ impl Journal {
             receiver_open: true,
             session: true,
             session_grants: self.session_grants.clone(),
+            came: self.came(&request.command),
             open_forks: false,
         };
         let decided = decide(&view, request, now)?;
@@ -142,7 +152,7 @@ impl Journal {
         &self,
         command: &Command,
         placed: for<'r> fn(&'r RunState, &Entering) -> Option<&'r Placed>,
-    ) -> Option<serde_json::Value> {
+    ) -> Option<Value> {
         let (Command::Enter { call, .. }, Some(run)) = (command, self.run()) else { return None };
         let placed = placed(run, call)?;
         open(&placed.content, &self.openings).ok().cloned()

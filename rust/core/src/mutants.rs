@@ -51,6 +51,10 @@ mutants! {
     AnyVersion,
     /// A step waits for what is already there.
     LoseWakeUp,
+    /// A consumer of a stream may go back.
+    OffsetsGoBack,
+    /// A timer ends before its time.
+    TakeEarly,
     /// A step wakes before what it waits for has come.
     WakeUnanswered,
     /// A step ends although a write of it is unknown.

@@ -23,7 +23,7 @@ pub fn read_call(lane: &str, tool: &str) -> Asked {
 }
 
 pub fn complete(claim: Claim) -> Command {
-    Command::Complete { claim, result: Some(value(json!("done"))), patch: None }
+    Command::Complete { claim, expected_version: None, result: Some(value(json!("done"))), patch: None }
 }
 
 pub fn fail(claim: Claim, retryable: bool) -> Command {

@@ -202,6 +202,15 @@ impl World {
         &self.run().steps[&step_id(n)]
     }
 
+    /// The values of the results of calls.
+    pub fn results(&self, calls: &[u8]) -> Vec<Value> {
+        let value = |n: &u8| {
+            let content = self.run().calls[&call_id(*n)].result.clone().unwrap();
+            holdfast_core::content::open(&content, &self.journal.openings).unwrap().clone()
+        };
+        calls.iter().map(value).collect()
+    }
+
     pub fn kinds(&self) -> Vec<&str> {
         self.journal.records().iter().map(Record::kind).collect()
     }

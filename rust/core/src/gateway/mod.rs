@@ -150,7 +150,8 @@ pub struct Edited {
 fn recorded<'r>(run: &'r RunState, entering: &Entering) -> Option<&'r Call> {
     let id = match (&entering.key, entering.recorded) {
         (Some(key), _) => run.keys.get(key).copied(),
-        (None, recorded) => recorded,
+        // Its own id is in the journal once it was opened: it comes again after a doubt, or to be tried again.
+        (None, recorded) => recorded.or(Some(entering.call)),
     };
     id.and_then(|id| run.calls.get(&id))
 }

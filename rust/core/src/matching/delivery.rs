@@ -52,10 +52,20 @@ impl Delivery {
         delivery
     }
 
+    /// Whether there is a recorded outcome or cancellation that has yet to come.
+    pub fn is_pending(&self) -> bool {
+        !self.recorded.is_empty() || !self.cancelled.is_empty()
+    }
+
     /// The awaits whose cancellation is still outstanding, with their recorded time: what was recorded
     /// after them waits until [`Delivery::lift`], at most that time plus the grace.
     pub fn outstanding(&self) -> Option<(CallId, u64)> {
         self.cancelled.values().next().copied()
+    }
+
+    /// After how long the await of a call was cancelled when it was recorded, if that has not come again.
+    pub fn cancelled(&self, call: CallId) -> Option<u64> {
+        self.cancelled.values().find(|(cancelled, _)| *cancelled == call).map(|(_, elapsed)| *elapsed)
     }
 
     /// The await was cancelled again, or its time is over: nobody need wait for its outcome any more.

@@ -7,11 +7,13 @@
 
 mod commit;
 mod delivery;
+mod player;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use commit::commit_rest;
 pub use delivery::{Calm, Delivery};
+pub use player::Player;
 
 use crate::content::CallDigest;
 use crate::ids::{CallId, StepId};
@@ -64,10 +66,55 @@ pub enum Match {
     Diverged(Box<ReplayDiverged>),
 }
 
+/// What matching must know of a recorded call.
+#[derive(Debug, Clone)]
+struct Known {
+    asked: Asked,
+    id: CallId,
+    outcome: Option<Outcome>,
+    phase: CallPhase,
+    rerun: bool,
+}
+
+impl Known {
+    fn of(call: &Call) -> Self {
+        let asked = Asked {
+            digest: call.digest,
+            effect: call.effect,
+            key: call.key.clone(),
+            kind: call.kind,
+            lane: call.lane.clone(),
+            name: call.name.clone(),
+        };
+        Self { asked, id: call.id, outcome: call.outcome, phase: call.phase, rerun: call.rerun }
+    }
+
+    fn acts(&self) -> bool {
+        self.asked.kind.acts(self.asked.effect)
+    }
+
+    fn sketch(&self) -> CallSketch {
+        CallSketch { call: Some(self.id), ..sketch(&self.asked) }
+    }
+}
+
+fn sketch(asked: &Asked) -> CallSketch {
+    CallSketch {
+        call: None,
+        call_digest: asked.digest,
+        effect: asked.effect,
+        kind: asked.kind,
+        lane: asked.lane.clone(),
+        name: asked.name.clone(),
+    }
+}
+
 /// One replay of one step.
 #[derive(Debug, Clone)]
 pub struct Matcher {
-    calls: BTreeMap<CallId, Call>,
+    calls: BTreeMap<CallId, Known>,
+    /// Which call of the run holds a key.
+    keys: BTreeMap<Key, CallId>,
     /// The step's calls, in the order in which they were opened.
     order: Vec<CallId>,
     claimed: BTreeSet<CallId>,
@@ -79,7 +126,8 @@ impl Matcher {
     /// Begins a replay of a step.
     pub fn new(run: &RunState, step: StepId) -> Self {
         Self {
-            calls: run.calls.clone(),
+            calls: run.calls.values().map(|call| (call.id, Known::of(call))).collect(),
+            keys: run.calls.values().filter_map(|call| Some((call.key.clone()?, call.id))).collect(),
             order: run.calls_of(step).iter().map(|call| call.id).collect(),
             claimed: BTreeSet::new(),
             places: BTreeMap::new(),
@@ -117,34 +165,42 @@ impl Matcher {
 
     /// A key is the caller's own identity, in the whole run.
     fn by_key(&mut self, asked: &Asked, key: &Key) -> Match {
-        let holder = self.calls.values().find(|call| call.key.as_ref() == Some(key)).cloned();
+        let holder = self.keys.get(key).and_then(|id| self.calls.get(id)).cloned();
         match holder {
             None => self.not_recorded(asked),
-            Some(call) if !same_call(&call, asked) => Match::Conflict(call.id),
+            Some(call) if !same_call(&call.asked, asked) => Match::Conflict(call.id),
             Some(call) if self.is_busy(&call) => Match::Busy(call.id),
             Some(call) => self.claim(call.id),
         }
     }
 
     /// Unsettled, and in the hands of this attempt or of another step.
-    fn is_busy(&self, call: &Call) -> bool {
+    fn is_busy(&self, call: &Known) -> bool {
         let settled = matches!(call.phase, CallPhase::Settled | CallPhase::Abandoned);
         !settled && (self.claimed.contains(&call.id) || !self.order.contains(&call.id))
     }
 
     /// A call that this attempt has opened: from now on it is one of the recorded ones, and claimed.
-    pub fn opened(&mut self, call: Call) {
-        self.claimed.insert(call.id);
-        self.order.push(call.id);
-        self.calls.insert(call.id, call);
+    pub fn opened(&mut self, id: CallId, asked: Asked) {
+        self.claimed.insert(id);
+        self.order.push(id);
+        self.keys.extend(asked.key.clone().map(|key| (key, id)));
+        self.calls.insert(id, Known { asked, id, outcome: None, phase: CallPhase::Open, rerun: false });
+    }
+
+    /// A call of this attempt has ended: whoever asks for it by its key is served.
+    pub fn settled(&mut self, id: CallId) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            (call.phase, call.rerun) = (CallPhase::Settled, false);
+        }
     }
 
     fn by_content(&self, asked: &Asked, quiet: bool) -> Found {
-        let same = |call: &&Call| same_call(call, asked) && call.key.is_none();
+        let same = |call: &&Known| same_call(&call.asked, asked) && call.asked.key.is_none();
         let mut candidates = self.unclaimed().filter(same).peekable();
         match candidates.peek().map(|call| call.id) {
             None => Found::Nothing,
-            Some(first) => match candidates.find(|call| call.lane == asked.lane) {
+            Some(first) => match candidates.find(|call| call.asked.lane == asked.lane) {
                 Some(own) => Found::Call(own.id),
                 None if quiet || mutant(Mutant::CrossLaneAtOnce) => Found::Call(first),
                 None => Found::Elsewhere,
@@ -156,31 +212,34 @@ impl Matcher {
         let place = self.places.entry((asked.lane.clone(), asked.kind)).or_insert(0);
         let n = *place;
         *place += 1;
-        let same = |call: &&Call| call.lane == asked.lane && call.kind == asked.kind && call.key.is_none();
+        let same = |call: &&Known| {
+            let known = &call.asked;
+            known.lane == asked.lane && known.kind == asked.kind && known.key.is_none()
+        };
         let calls = self.order.iter().filter_map(|id| self.calls.get(id));
         match calls.filter(same).nth(n) {
             None => Found::Nothing,
-            Some(call) if call.name == asked.name => Found::Call(call.id),
+            Some(call) if call.asked.name == asked.name => Found::Call(call.id),
             Some(_) => Found::Other,
         }
     }
 
     /// The step's recorded calls that nobody has asked for yet.
-    fn unclaimed(&self) -> impl Iterator<Item = &Call> {
+    fn unclaimed(&self) -> impl Iterator<Item = &Known> {
         let calls =
             self.order.iter().filter(|id| !self.claimed.contains(id)).filter_map(|id| self.calls.get(id));
         calls.filter(|call| call.phase != CallPhase::Abandoned)
     }
 
-    fn unclaimed_writes(&self) -> impl Iterator<Item = &Call> {
-        self.unclaimed().filter(|call| call.kind.acts(call.effect))
+    fn unclaimed_writes(&self) -> impl Iterator<Item = &Known> {
+        self.unclaimed().filter(|call| call.acts())
     }
 
     fn not_recorded(&self, asked: &Asked) -> Match {
         if !asked.kind.acts(asked.effect) || mutant(Mutant::NeverPark) {
             return Match::New;
         }
-        if self.unclaimed_writes().any(|call| call.lane == asked.lane) {
+        if self.unclaimed_writes().any(|call| call.asked.lane == asked.lane) {
             return Match::Diverged(Box::new(
                 self.divergence(Some(asked), "another write was recorded in this lane"),
             ));
@@ -207,22 +266,15 @@ impl Matcher {
 
     fn divergence(&self, asked: Option<&Asked>, why: &str) -> ReplayDiverged {
         ReplayDiverged {
-            attempted: asked.map(|asked| CallSketch {
-                call: None,
-                call_digest: asked.digest,
-                effect: asked.effect,
-                kind: asked.kind,
-                lane: asked.lane.clone(),
-                name: asked.name.clone(),
-            }),
-            recorded: self.unclaimed_writes().map(Call::sketch).collect(),
+            attempted: asked.map(sketch),
+            recorded: self.unclaimed_writes().map(Known::sketch).collect(),
             why: Text::new(why).unwrap_or_else(Text::empty),
         }
     }
 }
 
 /// Whether a recorded call is what is asked for.
-fn same_call(call: &Call, asked: &Asked) -> bool {
+fn same_call(call: &Asked, asked: &Asked) -> bool {
     call.kind == asked.kind && call.name == asked.name && call.digest.is(&asked.digest)
 }
 
@@ -234,8 +286,8 @@ enum Found {
     Nothing,
 }
 
-fn then(call: &Call) -> Then {
-    match (call.phase, call.effect) {
+fn then(call: &Known) -> Then {
+    match (call.phase, call.asked.effect) {
         (CallPhase::Settled, _) if !call.rerun => Then::Serve,
         (CallPhase::Settled, _) if call.outcome == Some(Outcome::DeniedByRule) => Then::AskAgain,
         (CallPhase::Settled, _)

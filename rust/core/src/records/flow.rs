@@ -238,3 +238,12 @@ facts! {
         pub data: Map<String, Value>,
     }
 }
+
+impl CheckpointCreated {
+    /// Of a stream: which stream and consumer, and how far.
+    pub(crate) fn progress(&self) -> Option<(String, u64)> {
+        let consumer = self.consumer.as_ref().map_or("", Name::as_str);
+        let place = format!("{}\n{consumer}", self.name.as_str());
+        self.offset.filter(|_| self.kind == CheckpointKind::Stream).map(|offset| (place, offset))
+    }
+}

@@ -284,6 +284,17 @@ impl Body {
         KINDS.iter().find(|info| info.token == self.kind())
     }
 
+    /// What agent code has written down; where it is a call, that is all the call does.
+    pub(crate) fn is_noted(&self) -> bool {
+        matches!(
+            self,
+            Self::NoteLogged(_)
+                | Self::CostRecorded(_)
+                | Self::ArtifactCreated(_)
+                | Self::CheckpointCreated(_)
+        )
+    }
+
     pub fn class(&self) -> Class {
         match self {
             Self::Extension(..) => Class::Note,

@@ -23,6 +23,9 @@ macro_rules! tokens {
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $token),* }
             }
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|token| token.as_str() == text)
+            }
         }
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

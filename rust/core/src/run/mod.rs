@@ -9,11 +9,13 @@ mod capability;
 mod create;
 mod lease;
 mod mail;
+mod own;
 mod people;
 mod refused;
 mod request;
 mod work;
 
+pub use own::{Act, Opening, awaited_content};
 pub use refused::Refused;
 pub(crate) use request::seal_into;
 pub use request::{
@@ -93,9 +95,13 @@ impl<'a> Case<'a> {
             Command::Fail { claim, failure, message, ended_by } => {
                 self.fail(claim, failure, message.as_ref(), ended_by)
             }
-            Command::Complete { claim, result, patch } => {
-                self.complete(claim, result.as_ref(), patch.as_ref())
+            Command::Complete { claim, expected_version, result, patch } => {
+                self.complete(claim, result.as_ref(), patch.as_ref(), *expected_version)
             }
+            Command::Act { .. }
+            | Command::Take { .. }
+            | Command::CancelAwait { .. }
+            | Command::Diverge { .. } => self.decide_own(command),
             Command::Enter { .. }
             | Command::Settle { .. }
             | Command::Doubt { .. }

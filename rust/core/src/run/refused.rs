@@ -2,7 +2,7 @@
 
 use crate::canonical::CanonicalError;
 use crate::error::{Code, Coded};
-use crate::records::{Fence, Name, ReadError, RunStatus, StepStatus, WaitOn};
+use crate::records::{CallKind, Fence, Name, ReadError, RunStatus, StepStatus, WaitOn};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -94,6 +94,10 @@ pub enum Refused {
     KeyNeeded,
     #[error("the call is being made")]
     CallBusy,
+    #[error("a call of the kind {0} does something else")]
+    BadCall(CallKind),
+    #[error("the consumer has come further than {0}")]
+    OffsetBack(u64),
     #[error("the call is not running")]
     NotRunning,
     #[error("the call was dispatched {newest} times, and this is about dispatch {told}")]
@@ -185,6 +189,8 @@ impl Coded for Refused {
             Self::IdempotencyConflict => Code::IdempotencyConflict,
             Self::KeyNeeded => Code::KeyNeeded,
             Self::CallBusy => Code::CallBusy,
+            Self::BadCall(_) => Code::BadCall,
+            Self::OffsetBack(_) => Code::OffsetBack,
             Self::NotRunning => Code::NotRunning,
             Self::OtherDispatch { .. } => Code::OtherDispatch,
             Self::NotInDoubt => Code::NotInDoubt,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::own::{Act, Opening};
 use super::refused::Refused;
 use crate::content::{Commit, Content, Openings, Sealed, seal};
 use crate::contracts::approval::{ApprovalDecisionKind, ApprovalLifecycleStatus};
@@ -18,7 +19,8 @@ use crate::policy::ActivePolicy;
 use crate::records::{
     Actor, Amounts, Budget, DivergenceDecision, DoubtCause, Draft, EndReason, EndStatus, Failure, Fence,
     ForkEffects, GrantScope, Key, Labels, Name, OnParentEnd, Package, PackageDecision, Privacy,
-    ReleaseReason, Resolution, RetryPolicy, RunMode, SandboxFinished, StepKind, Text, Token, Wait, WaitOn,
+    ReleaseReason, ReplayDiverged, Resolution, RetryPolicy, RunMode, SandboxFinished, StepKind, Text, Token,
+    Wait, WaitOn,
 };
 use crate::state::{GrantState, RunState};
 
@@ -111,6 +113,8 @@ pub struct View<'a> {
     /// The session of the run is there, and its grants: for `enter` and `vote`.
     pub session: bool,
     pub session_grants: Vec<SessionGrant>,
+    /// For `take`: the value of what came.
+    pub came: Option<Value>,
     /// For `erase`: whether a fork of the run is open and still needs what it inherited.
     pub open_forks: bool,
 }
@@ -276,8 +280,32 @@ pub enum Command {
     },
     Complete {
         claim: Claim,
+        /// The version that the patch is for; none: whatever it is.
+        expected_version: Option<u64>,
         result: Option<Payload>,
         patch: Option<Payload>,
+    },
+    /// A call that its own frame does.
+    Act {
+        act: Box<Act>,
+        call: Box<Opening>,
+        claim: Claim,
+    },
+    /// What a call waited for has come.
+    Take {
+        call: CallId,
+        claim: Claim,
+    },
+    /// Agent code has cancelled the await of a call.
+    CancelAwait {
+        call: CallId,
+        claim: Claim,
+        elapsed_ms: u64,
+    },
+    /// The step's code does something else than was recorded.
+    Diverge {
+        claim: Claim,
+        divergence: Box<ReplayDiverged>,
     },
     /// The worker has stopped because the run is to be cancelled.
     ConfirmCancel {

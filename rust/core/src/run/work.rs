@@ -39,7 +39,7 @@ impl Case<'_> {
         Ok(Decided::of(vec![draft]))
     }
 
-    fn patched(&self, patch: &Payload, step: &Step, fence: Fence) -> Result<Draft, Refused> {
+    pub(super) fn patched(&self, patch: &Payload, step: &Step, fence: Fence) -> Result<Draft, Refused> {
         if !patch.value.is_object() {
             return Err(Refused::PatchNotObject);
         }
@@ -132,9 +132,17 @@ impl Case<'_> {
         claim: &Claim,
         result: Option<&Payload>,
         patch: Option<&Payload>,
+        expected: Option<u64>,
     ) -> Result<Decided, Refused> {
         let step = self.held(claim)?;
         let run = self.open_run()?;
+        let actual = run.state_version;
+        if let (Some(_), Some(expected)) = (patch, expected)
+            && expected != actual
+            && !mutant(Mutant::AnyVersion)
+        {
+            return Err(Refused::StateConflict { expected, actual });
+        }
         if self.open_writes(step).next().is_some() && !mutant(Mutant::EndWithOpenWrite) {
             return Err(Refused::OpenWrite);
         }
@@ -178,6 +186,13 @@ impl Case<'_> {
                 Some(draft) => draft,
                 None => draft(entry, self.by, &self.source)?,
             };
+            if let Body::CheckpointCreated(body) = &draft.body
+                && let Some((place, offset)) = body.progress()
+                && run.checkpoints.get(&place).is_some_and(|last| offset < *last)
+                && !mutant(Mutant::OffsetsGoBack)
+            {
+                return Err(Refused::OffsetBack(offset));
+            }
             if run.phase.is_ended() && !draft.body.may_follow_end() {
                 return Err(Refused::RunEnded(run.status()));
             }

@@ -24,6 +24,8 @@ pub enum Outcome {
     NoEffect,
     Cancelled,
     Compensated,
+    /// A commit for another version of the state.
+    Conflict,
     DeniedByPerson,
     DeniedByRule,
 }
@@ -37,6 +39,7 @@ impl Outcome {
         Self::NoEffect,
         Self::Cancelled,
         Self::Compensated,
+        Self::Conflict,
         Self::DeniedByPerson,
         Self::DeniedByRule,
     ];
@@ -45,7 +48,10 @@ impl Outcome {
         match status {
             EffectStatus::Succeeded if output_error => Self::Unrecordable,
             EffectStatus::Succeeded => Self::Succeeded,
-            EffectStatus::Failed if effect == EffectClass::Write => Self::WriteFailed,
+            // A child that failed stays so: asking once more would hear the same.
+            EffectStatus::Failed if matches!(effect, EffectClass::Write | EffectClass::Internal) => {
+                Self::WriteFailed
+            }
             EffectStatus::Failed | EffectStatus::TimedOut => Self::ReadFailed,
             EffectStatus::NoEffect => Self::NoEffect,
             EffectStatus::Cancelled => Self::Cancelled,
@@ -86,6 +92,8 @@ pub fn replay(outcome: Outcome, situation: Situation) -> Replay {
         (Outcome::ReadFailed, Situation::Retried { ended_attempt: true, write_after: false }) => {
             Replay::RunAgain
         }
+        // The next try sees the state as it is.
+        (Outcome::Conflict, Situation::Retried { ended_attempt: true, .. }) => Replay::RunAgain,
         (Outcome::WriteFailed, Situation::Retried { .. }) if mutant(Mutant::RerunFailedWrite) => {
             Replay::RunAgain
         }
@@ -97,6 +105,7 @@ pub fn replay(outcome: Outcome, situation: Situation) -> Replay {
             | Outcome::ReadFailed
             | Outcome::Cancelled
             | Outcome::Compensated
+            | Outcome::Conflict
             | Outcome::DeniedByPerson
             | Outcome::DeniedByRule,
             _,

@@ -14,8 +14,8 @@ use crate::chain::Head;
 use crate::content::{Content, Openings, open};
 use crate::ids::{ApprovalId, CallId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
 use crate::records::{
-    Amounts, Body, Budget, EndReason, EndStatus, Fence, ForkEffects, Key, Labels, Name, OnParentEnd, Package,
-    Record, RunForked, RunMode, RunStatus, StepStatus,
+    Amounts, Body, Budget, EndReason, EndStatus, Failure, Fence, ForkEffects, Key, Labels, Name, OnParentEnd,
+    Package, Record, RunForked, RunMode, RunStatus, StepStatus,
 };
 use crate::transitions::RunPhase;
 
@@ -53,7 +53,11 @@ pub struct Mail {
 pub struct ChildState {
     pub call: Option<CallId>,
     pub ended: Option<EndStatus>,
+    /// The position of the record that says so.
+    pub ended_at: Option<u64>,
+    pub failure: Option<Failure>,
     pub on_parent_end: OnParentEnd,
+    pub result: Option<Content>,
 }
 
 impl ChildState {
@@ -77,6 +81,9 @@ pub struct RunState {
     pub cancel_requested: bool,
     #[serde(default)]
     pub capabilities: Capabilities,
+    /// How far the consumers of streams have come, by stream and consumer.
+    #[serde(default)]
+    pub checkpoints: BTreeMap<String, u64>,
     pub children: BTreeMap<RunId, ChildState>,
     pub deadline: Option<u64>,
     pub end: Option<End>,
@@ -140,6 +147,7 @@ impl RunState {
             calls: BTreeMap::new(),
             cancel_requested: false,
             capabilities: Capabilities::new(created.restricted == Some(true)),
+            checkpoints: BTreeMap::new(),
             children: BTreeMap::new(),
             deadline: created.deadline,
             end: None,

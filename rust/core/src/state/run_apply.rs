@@ -81,8 +81,18 @@ impl RunState {
             Fold::Call => self.change_call(record),
             Fold::Govern => self.change_governance(record),
             Fold::Flow => self.change_flow(record),
+            Fold::Nothing if record.body.is_noted() => self.noted(record),
             Fold::Nothing => Ok(()),
         }
+    }
+
+    fn noted(&mut self, record: &Record) -> Done {
+        if let Body::CheckpointCreated(body) = &record.body
+            && let Some((place, offset)) = body.progress()
+        {
+            self.checkpoints.insert(place, offset);
+        }
+        self.settle_own(record, Outcome::Succeeded)
     }
 
     fn change_run(&mut self, record: &Record) -> Done {
@@ -141,7 +151,7 @@ impl RunState {
     fn change_state(&mut self, record: &Record, openings: &Openings) -> Done {
         match &record.body {
             Body::StatePatched(body) => self.patched(record, body, openings),
-            _ => self.settle_own(record, Outcome::WriteFailed),
+            _ => self.settle_own(record, Outcome::Conflict),
         }
     }
 
@@ -166,8 +176,9 @@ impl RunState {
     fn change_step(&mut self, record: &Record) -> Done {
         let id = step_of(record)?;
         if let Body::StepCreated(created) = &record.body {
+            let position = self.position(record);
             let known = created.after.iter().all(|after| self.steps.contains_key(after));
-            if !known || self.steps.insert(id, Step::new(id, created)).is_some() {
+            if !known || self.steps.insert(id, Step::new(id, position, created)).is_some() {
                 return Err(Illegal::new(record, "the step exists, or comes after one that does not"));
             }
             return self.settle_own(record, Outcome::Succeeded);
@@ -175,9 +186,11 @@ impl RunState {
         if let Body::StepClaimed(_) = &record.body {
             self.last_fence = self.last_fence.max(record.fence);
         }
+        let position = self.position(record);
         let step = self.step_mut(id, record)?;
         match &record.body {
             Body::StepClaimed(body) => {
+                step.first_claim.get_or_insert((position, body.state_version));
                 step.go(StepEvent::Claimed, record)?;
                 let fence = record.fence.ok_or_else(|| Illegal::new(record, "a claim has a fence"))?;
                 (step.fence, step.owner, step.progressed) = (Some(fence), Some(body.worker.clone()), false);

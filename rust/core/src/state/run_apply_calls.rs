@@ -129,7 +129,14 @@ impl RunState {
                 position: self.position(record),
             }),
             Body::ChildSpawned(body) => {
-                let child = ChildState { call: record.call, ended: None, on_parent_end: body.on_parent_end };
+                let child = ChildState {
+                    call: record.call,
+                    ended: None,
+                    ended_at: None,
+                    failure: None,
+                    on_parent_end: body.on_parent_end,
+                    result: None,
+                };
                 if self.children.insert(body.child, child).is_some() {
                     return Err(Illegal::new(record, "the child exists"));
                 }
@@ -137,8 +144,12 @@ impl RunState {
             }
             Body::MessageSent(_) => self.settle_own(record, Outcome::Succeeded)?,
             Body::ChildEnded(body) => {
+                let position = self.position(record);
                 match self.children.get_mut(&body.child).filter(|child| child.may_end()) {
-                    Some(child) => child.ended = Some(body.status),
+                    Some(child) => {
+                        (child.ended, child.ended_at) = (Some(body.status), Some(position));
+                        (child.failure, child.result) = (body.failure.clone(), body.result.clone());
+                    }
                     None => return Err(Illegal::new(record, "no such running child")),
                 }
             }

@@ -16,12 +16,17 @@ pub struct Step {
     /// Grows with every failed try, for ever.
     pub attempt: u32,
     pub concurrency_key: Option<Key>,
+    /// The position of the record that made it.
+    #[serde(default)]
+    pub created: u64,
     /// The calls whose outcomes ended it, once it has failed.
     pub ended_by: Vec<CallId>,
     /// Failed tries since it was created or its run was retried: what `max_attempts` bounds.
     pub failed_tries: u32,
     /// Of the newest claim; it holds while the step is running.
     pub fence: Option<Fence>,
+    /// The position of its first claim, and the version of the state then: where its code begins.
+    pub first_claim: Option<(u64, u64)>,
     pub id: StepId,
     pub input: Option<Content>,
     pub kind: StepKind,
@@ -39,14 +44,16 @@ pub struct Step {
 }
 
 impl Step {
-    pub(super) fn new(id: StepId, created: &StepCreated) -> Self {
+    pub(super) fn new(id: StepId, position: u64, created: &StepCreated) -> Self {
         Self {
             after: created.after.clone(),
             attempt: 1,
             concurrency_key: created.concurrency_key.clone(),
+            created: position,
             ended_by: Vec::new(),
             failed_tries: 0,
             fence: None,
+            first_claim: None,
             id,
             input: created.input.clone(),
             kind: created.kind,

@@ -1,14 +1,15 @@
 //! Claiming work, and what a claim does on the way: it fires what is due, takes back what was lost, and
 //! delivers what was sent, so that no service has to run for it.
 
-use holdfast_core::ids::{RunId, StepId, StreamId};
+use holdfast_core::ids::{RunId, SessionId, StepId, StreamId};
 use holdfast_core::limits;
-use holdfast_core::records::{Actor, Fence, Name, Package};
+use holdfast_core::records::{Actor, Fence, Name, Package, StepKind};
 use holdfast_core::run::{Command, Envelope, Refused};
 use serde_json::Value;
 
 use super::desk::{self, Desk};
-use super::{Durability, Engine, reading};
+use super::gateway::value_at;
+use super::{Durability, Engine};
 use crate::error::{Result, StoreError};
 use crate::rows::Filter;
 
@@ -21,6 +22,8 @@ pub struct ClaimRequest {
     /// The worker's package; without one, the run's own.
     pub package: Option<Package>,
     pub strict: bool,
+    /// Only a step of this run.
+    pub run: Option<RunId>,
 }
 
 /// What a worker gets.
@@ -35,6 +38,11 @@ pub struct Claimed {
     pub state_version: u64,
     pub state: Option<Value>,
     pub input: Option<Value>,
+    /// The step's own input, if it has one.
+    pub step_input: Option<Value>,
+    pub kind: StepKind,
+    pub role: String,
+    pub session: Option<SessionId>,
     pub worker: Name,
     pub lease_ms: u64,
 }
@@ -78,9 +86,26 @@ impl Desk<'_> {
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Claimed>> {
         self.chores()?;
         self.rows.promote_due(self.now.wall_ms)?;
+        if let Some(run) = request.run {
+            return self.claim_of(run, request);
+        }
         for candidate in self.rows.candidates(&request.filter, limits::CANDIDATES_MAX)? {
             let claimed = self.claim_step(candidate.run, candidate.step, request);
             if let Some(Some(claimed)) = unless_refused(claimed)? {
+                return Ok(Some(claimed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A step of one run.
+    fn claim_of(&mut self, run: RunId, request: &ClaimRequest) -> Result<Option<Claimed>> {
+        let Some(found) = self.run(run)? else { return Err(Refused::NoSuchRun.into()) };
+        let mine = |agents: &[Name]| agents.is_empty() || agents.contains(&found.agent);
+        let steps: Vec<StepId> =
+            if mine(&request.filter.agents) { found.steps.keys().copied().collect() } else { Vec::new() };
+        for step in steps {
+            if let Some(Some(claimed)) = unless_refused(self.claim_step(run, step, request))? {
                 return Ok(Some(claimed));
             }
         }
@@ -148,11 +173,21 @@ impl Desk<'_> {
             state_version: run.state_version,
             state: run.state.clone(),
             input: None,
+            step_input: None,
+            kind: found.kind,
+            role: run.role.as_str().to_owned(),
+            session: run.session,
             worker,
             lease_ms,
         };
-        let input = run.input.clone();
-        claimed.input = reading::value_of(&*self.rows, self.store, StreamId::Run(id), 1, &input)?;
+        let (input, own) = (run.input.clone(), found.input.clone().map(|content| (found.created, content)));
+        let Some(run) = self.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run()) else {
+            return Ok(None);
+        };
+        claimed.input = value_at(&*self.rows, self.store, run, 1, &input)?;
+        if let Some((position, content)) = own {
+            claimed.step_input = value_at(&*self.rows, self.store, run, position, &content)?;
+        }
         Ok(Some(claimed))
     }
 }

@@ -16,7 +16,7 @@ use holdfast_core::records::{
     Actor, Body, Draft, EffectClass, Failure, Key, PolicyActivated, PolicyDigest, Privacy, Reason, Record,
     read,
 };
-use holdfast_core::run::{Command, Refused, SessionGrant, View};
+use holdfast_core::run::{Command, Refused, SessionGrant, View, awaited_content};
 use holdfast_core::state::{Outcome, Placed, RunState, State};
 use lru::LruCache;
 use serde_json::Value;
@@ -125,14 +125,8 @@ pub(super) fn needs_barrier(state: &State, records: &[Stamped]) -> bool {
     })
 }
 
-/// The value of a content of a run, by the position of its record: an older one is an ancestor's.
-fn value_at(
-    look: &dyn Look,
-    store: &dyn Store,
-    run: &RunState,
-    position: u64,
-    content: &Content,
-) -> Result<Option<Value>> {
+/// The run whose own record stands at a position, and the record's seq there: an older one is an ancestor's.
+pub(super) fn place(look: &dyn Look, run: &RunState, position: u64) -> Result<Option<(RunId, u64)>> {
     let (mut id, mut base) = (run.id, run.base);
     while position <= base {
         let Some(row) = look.stream(StreamId::Run(id))? else { return Ok(None) };
@@ -143,7 +137,21 @@ fn value_at(
         let Body::RunForked(forked) = Record::parse(first)?.body else { return Ok(None) };
         (id, base) = (forked.parent, base.saturating_sub(forked.at));
     }
-    reading::value_of(look, store, StreamId::Run(id), position - base, content)
+    Ok(Some((id, position - base)))
+}
+
+/// The value of a content of a run, by the position of its record.
+pub(super) fn value_at(
+    look: &dyn Look,
+    store: &dyn Store,
+    run: &RunState,
+    position: u64,
+    content: &Content,
+) -> Result<Option<Value>> {
+    match place(look, run, position)? {
+        Some((id, seq)) => reading::value_of(look, store, StreamId::Run(id), seq, content),
+        None => Ok(None),
+    }
 }
 
 impl Desk<'_> {
@@ -190,6 +198,11 @@ impl Desk<'_> {
         }
         if let (true, Some(session)) = (asks_session(command), run.session) {
             self.session_rows(session, view)?;
+        }
+        if let Command::Take { call, .. } = command
+            && let Some(Placed { content, position }) = awaited_content(run, *call)
+        {
+            view.came = value_at(&*self.rows, self.store, run, position, &content)?;
         }
         if let Command::Enter { call, .. } = command {
             let value = |placed: Option<&Placed>| match placed {
@@ -335,11 +348,16 @@ impl Engine {
 
     /// The digest by which a call of a run is known.
     pub fn call_digest(&self, run: RunId, kind: &str, name: &str, arguments: &Value) -> Result<CallDigest> {
+        Ok(self.seed(run)?.call_digest(kind, name, arguments)?)
+    }
+
+    /// What everything that a run makes up follows from.
+    pub(super) fn seed(&self, run: RunId) -> Result<Seed> {
         let seeds = || self.memory.seeds.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = seeds().get(&run).cloned();
         let seed = kept.map_or_else(|| self.read_seed(run), Ok)?;
         seeds().put(run, seed.clone());
-        Ok(seed.call_digest(kind, name, arguments)?)
+        Ok(seed)
     }
 
     fn read_seed(&self, id: RunId) -> Result<Seed> {

@@ -9,6 +9,7 @@ mod load;
 mod project;
 mod queue;
 mod reading;
+mod replay;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +25,7 @@ use holdfast_core::records::{
     Actor, Body, Draft, Fault, Labels, Media, ReadError, Record, SessionCreated, StoreCreated, StoreRestored,
     Text,
 };
-use holdfast_core::run::{Command, NewRun};
+use holdfast_core::run::{Act, Command, NewRun};
 use holdfast_core::state::State;
 
 use crate::clock::random;
@@ -44,6 +45,7 @@ pub(crate) use load::{add_blobs, fold_run_at, fold_stream, openings, openings_of
 pub(crate) use project::{project, write as write_projection};
 pub use queue::Durability;
 pub use reading::{Page, ReadRecord};
+pub use replay::{Committed as CommittedPatch, Replay};
 
 /// The format of journals that this build writes.
 const FORMAT: u32 = 1;
@@ -231,7 +233,14 @@ impl Engine {
 
     /// Blobs that entries name are what the entries say, before the turn begins: reading them takes time.
     fn check_blobs(&self, command: &Command) -> Result<()> {
-        let Command::Append { entries, .. } = command else { return Ok(()) };
+        let entries = match command {
+            Command::Append { entries, .. } => entries.as_slice(),
+            Command::Act { act, .. } => match &**act {
+                Act::Note { entry } => std::slice::from_ref(&**entry),
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
         for content in entries.iter().flat_map(|entry| entry.blobs.values()) {
             let blob = self.store.blobs().get(&content.commit)?;
             let json = content.media == Media::json();
@@ -382,6 +391,9 @@ fn is_outcome(command: &Command) -> bool {
             | Command::RuleResult { .. }
             | Command::Late { .. }
             | Command::Resolve { .. }
+            | Command::Take { .. }
+            | Command::CancelAwait { .. }
+            | Command::Diverge { .. }
     )
 }
 

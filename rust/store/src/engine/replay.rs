@@ -1,0 +1,122 @@
+//! What the replay of a step needs of a store: its player, the state that its code begins with, and how its
+//! recorded calls ended.
+
+use holdfast_core::gateway::Gate;
+use holdfast_core::ids::{CallId, RunId, StepId, StreamId};
+use holdfast_core::matching::Player;
+use holdfast_core::records::{Body, CallKind, Record, RunStatus};
+use holdfast_core::run::Refused;
+use holdfast_core::state::{Outcome, RunState};
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::gateway::{Served, place, value_at};
+use super::{Durability, Engine, load};
+use crate::error::{Result, StoreError};
+
+/// A replay that is about to begin.
+#[derive(Debug)]
+pub struct Replay {
+    pub player: Player,
+    /// The state that the step saw at its first claim, and its version.
+    pub state: Option<Value>,
+    pub version: u64,
+    /// The version after the step's own newest commit.
+    pub committed: u64,
+}
+
+/// What a recorded commit did.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Committed {
+    /// None if it was erased, or if the commit was a conflict.
+    pub patch: Option<Value>,
+    /// The version of the state after it.
+    pub version: u64,
+}
+
+impl Engine {
+    /// Begins the replay of a step.
+    pub fn replay(&self, run: RunId, step: StepId) -> Result<Replay> {
+        self.run(Durability::Commit, false, move |desk| {
+            desk.state(StreamId::Run(run))?;
+            let run = desk.run_of(run)?;
+            let player = Player::new(run, step);
+            let (position, version) = run
+                .steps
+                .get(&step)
+                .ok_or_else(|| StoreError::from(Refused::NoSuchStep))?
+                .first_claim
+                .unwrap_or((run.base + run.head.seq, run.state_version));
+            let state =
+                if version == run.state_version { run.state.clone() } else { desk.state_at(run, position)? };
+            let own = run.calls_of(step).into_iter().rev();
+            let newest = own
+                .filter(|call| call.kind == CallKind::Commit)
+                .find(|call| call.outcome == Some(Outcome::Succeeded));
+            let committed = match newest.map(|call| call.id) {
+                Some(call) => desk.committed(run, call)?.map_or(version, |committed| committed.version),
+                None => version,
+            };
+            Ok(Replay { player, state, version, committed })
+        })
+    }
+
+    /// How a recorded call ended, and what it committed if it is a commit.
+    pub fn outcome(&self, run: RunId, call: CallId) -> Result<(Served, Option<Committed>)> {
+        self.run(Durability::Commit, false, move |desk| {
+            let served = desk.served(run, Some(&Gate::Served { call }))?;
+            let served = served.ok_or_else(|| StoreError::from(Refused::NoSuchCall))?;
+            let committed = desk.committed(desk.run_of(run)?, call)?;
+            Ok((*served, committed))
+        })
+    }
+
+    /// Whether a run is to be cancelled, and the status that people see.
+    pub fn status(&self, run: RunId) -> Result<(bool, RunStatus)> {
+        self.run(Durability::Commit, false, move |desk| {
+            desk.state(StreamId::Run(run))?;
+            let run = desk.run_of(run)?;
+            Ok((run.cancel_requested, run.status()))
+        })
+    }
+
+    /// The n-th block of random bytes of a lane of a run.
+    pub fn random(&self, run: RunId, lane: &str, n: u64) -> Result<[u8; 32]> {
+        Ok(self.seed(run)?.random(lane, n))
+    }
+}
+
+impl Desk<'_> {
+    fn run_of(&self, run: RunId) -> Result<&RunState> {
+        let loaded = self.loaded(StreamId::Run(run)).and_then(|loaded| loaded.state.as_run());
+        loaded.ok_or_else(|| Refused::NoSuchRun.into())
+    }
+
+    fn state_at(&self, run: &RunState, position: u64) -> Result<Option<Value>> {
+        let Some((id, seq)) = place(&*self.rows, run, position)? else { return Ok(None) };
+        let (blobs, store) = (self.store.blobs(), self.store.id());
+        let folded = load::fold_run_at(&*self.rows, blobs, store, StreamId::Run(id), seq)?;
+        Ok(folded.and_then(|run| run.state))
+    }
+
+    fn committed(&self, run: &RunState, call: CallId) -> Result<Option<Committed>> {
+        let Some(call) = run.calls.get(&call).filter(|call| call.kind == CallKind::Commit) else {
+            return Ok(None);
+        };
+        let Some(at) = call.result_at else { return Ok(None) };
+        let Some((id, seq)) = place(&*self.rows, run, at)? else { return Ok(None) };
+        let Some(row) = self.rows.stream(StreamId::Run(id))? else { return Ok(None) };
+        let frames = self.rows.frames(row.key, seq - 1)?;
+        let Some(frame) = frames.first() else { return Ok(None) };
+        let nth = usize::try_from(seq - frame.first_seq).map_err(|_| StoreError::Panicked)?;
+        let Some(text) = load::texts(frame)?.get(nth).copied() else { return Ok(None) };
+        match Record::parse(text)?.body {
+            Body::StatePatched(body) => {
+                let patch = value_at(&*self.rows, self.store, run, at, &body.patch)?;
+                Ok(Some(Committed { patch, version: body.next }))
+            }
+            Body::StateConflict(body) => Ok(Some(Committed { patch: None, version: body.actual })),
+            _ => Ok(None),
+        }
+    }
+}
