@@ -54,3 +54,8 @@ def told(token: hf.Secret[str]) -> None:
 def plain(amounts: set[int], token: hf.Secret[str]) -> str:
     """A function that is no tool here."""
     return f"{type(amounts).__name__} {len(token.reveal())}"
+
+
+def add(a: int, b: int) -> int:
+    """For a tool of another gateway."""
+    return a + b

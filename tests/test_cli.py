@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from holdfast import __version__, demo
+from holdfast import __version__
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
 
 def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "holdfast", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_the_demo_plays_verifies_and_catches_every_forgery() -> None:
-    done = holdfast("demo")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_the_demo_kills_a_worker_and_shows_one_refund_an_approval_and_a_caught_forgery(
+    tmp_path: Path,
+) -> None:
+    done = holdfast("demo", "--folder", str(tmp_path / "demo"))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     for told in (
-        "stale_fence, nothing written",
-        "verified: 13 records",
-        "one byte of record 3 changed: chain_broken at record 4",
-        "record 5 removed: record_missing at record 5",
-        "records 6 and 7 swapped: record_missing at record 6",
-        "the end cut off: head_mismatch at record 10",
-        "another amount put beside record 4: content_forged at record 4",
+        "the worker is dead (SIGKILL)",
+        "the provider's own books have 1 refund(s) for order 42",
+        "dana approves it from another process (exit 0)",
+        "completed, refunded 999.00",
+        "one bit of a copy is flipped; holdfast verify (exit 3)",
+        "All as it should be.",
     ):
-        assert told in done.stdout
+        assert told in done.stdout, done.stdout
+    listed = json.loads(holdfast("runs", "--store", str(tmp_path / "demo" / "runs"), "--json").stdout)
+    assert [run["status"] for run in listed] == ["completed", "completed"]
+    again = holdfast("demo", "--folder", str(tmp_path / "demo"))
+    assert (again.returncode, "name another folder" in again.stdout) == (1, True)
 
 
-def test_a_forgery_that_is_not_found_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    def untouched(
-        records: list[bytes], openings: dict[str, Any]
-    ) -> list[tuple[str, list[bytes], dict[str, Any]]]:
-        return [("nothing changed", records, openings)]
-
-    monkeypatch.setattr(demo, "forgeries", untouched)
-    out = io.StringIO()
-    assert demo.main(Console(file=out)) == 3
-    assert "nothing changed: NOT FOUND" in out.getvalue()
+def test_without_the_ledger_the_demo_shows_two_refunds_and_says_so_by_its_exit_code(tmp_path: Path) -> None:
+    done = holdfast("demo", "--without-ledger", "--folder", str(tmp_path / "demo"))
+    assert (done.returncode, done.stderr) == (3, ""), done.stdout
+    assert "the provider's own books have 2 refund(s) for order 42" in done.stdout
 
 
 def test_schemas_are_listed_and_printed() -> None:

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from tests import journal_desk as demo
 
-from holdfast import CommandError, RecordError, VerifyError, _core, demo
+from holdfast import CommandError, RecordError, VerifyError, _core
 
 
 def played() -> demo.World:
@@ -120,3 +121,21 @@ def test_a_kept_head_shows_a_missing_end_and_without_one_nothing_can() -> None:
         _core.run_verify(demo.STORE, demo.RUN, records[:9], openings, head)
     assert (found.value.code, found.value.seq, found.value.stream) == ("head_mismatch", 10, demo.RUN)
     assert _core.run_verify(demo.STORE, demo.RUN, records, {}, head) == (13, head)
+
+
+def test_every_forgery_of_a_run_is_found_and_named() -> None:
+    world = played()
+    records, openings = world.journal.records(), world.journal.openings()
+    _, head = _core.run_verify(demo.STORE, demo.RUN, records, openings)
+    found = []
+    for told, forged, contents in demo.forgeries(records, openings):
+        with pytest.raises(VerifyError) as caught:
+            _core.run_verify(demo.STORE, demo.RUN, forged, contents, head)
+        found.append(f"{told}: {caught.value.code} at record {caught.value.seq}")
+    assert found == [
+        "one byte of record 3 changed: chain_broken at record 4",
+        "record 5 removed: record_missing at record 5",
+        "records 6 and 7 swapped: record_missing at record 6",
+        "the end cut off: head_mismatch at record 10",
+        "another amount put beside record 4: content_forged at record 4",
+    ]

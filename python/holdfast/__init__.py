@@ -44,6 +44,22 @@ from holdfast.gateway import (
     ToolError,
     capability,
 )
+from holdfast.runtime import (
+    Agent,
+    Artifact,
+    Child,
+    Context,
+    Fatal,
+    Retry,
+    Run,
+    RunError,
+    Runtime,
+    StateConflict,
+    SyncContext,
+    Worker,
+    guard,
+    run,
+)
 from holdfast.secrets import Secret
 from holdfast.store import Claim, Record, Report, Store, doctor, restore
 from holdfast.store import open_store as open
@@ -93,4 +109,18 @@ __all__ = [
     "capability",
     "sandbox",
     "sql",
+    "Agent",
+    "Artifact",
+    "Child",
+    "Context",
+    "Fatal",
+    "Retry",
+    "Run",
+    "RunError",
+    "Runtime",
+    "StateConflict",
+    "SyncContext",
+    "Worker",
+    "guard",
+    "run",
 ]

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import _core, demo
-from holdfast.cli import output, people, store
+from holdfast.cli import output, people, runs, store
 
 app = typer.Typer(
     cls=output.Commands,
@@ -38,9 +38,14 @@ def _main(
 
 
 @app.command("demo")
-def _demo() -> None:
-    """Play a run in memory, print and verify its journal, then catch forgeries of it."""
-    raise typer.Exit(demo.main())
+def _demo(
+    folder: Annotated[str | None, typer.Option("--folder", help="Where to play; a new folder, else.")] = None,
+    without_ledger: Annotated[
+        bool, typer.Option("--without-ledger", help="What happens without it: two refunds, exit 3.")
+    ] = False,
+) -> None:
+    """Kill a worker in the middle of a payment and see one refund; approve another; catch a forgery."""
+    raise typer.Exit(demo.main(folder, ledger=not without_ledger))
 
 
 @app.command("schema")
@@ -70,6 +75,7 @@ def _schema(
 
 store.add_to(app)
 people.add_to(app)
+runs.add_to(app)
 
 
 def main() -> None:

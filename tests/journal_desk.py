@@ -1,8 +1,5 @@
-"""The demonstration: one run on the core in memory, its journal, and what becomes of forgeries.
-
-A worker that refunds a customer vanishes, another takes over, a person answers; then the journal is
-printed and verified, and every attempt to alter it is caught. Nothing is simulated but time: each line
-is a command that the core decided, and each finding is the verifier's own.
+"""A run on the core in memory, and ways to forge its journal: a worker that refunds a customer vanishes,
+another takes over, a person answers.
 """
 
 from __future__ import annotations
@@ -11,11 +8,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 from holdfast import _core
-from holdfast.errors import CommandError, VerifyError
+from holdfast.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +43,7 @@ class World:
     boot_ms: int = 1_000
     requests: int = 0
 
-    def ask(self, by: dict[str, str], command: str, **arguments: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+    def ask(self, by: dict[str, str], command: str, **arguments: Any) -> list[dict[str, Any]]:
         """Has the core decide a command; returns the records that it wrote."""
         self.requests += 1
         entropy = _core.canonical_digest(self.requests).removeprefix("sha256:")
@@ -131,18 +125,6 @@ def play(say: Callable[[str], None]) -> World:
     return world
 
 
-def show(console: Console, records: list[bytes]) -> None:
-    """Prints a journal."""
-    table = Table(title=f"The journal of {RUN}", title_justify="left")
-    for column in ("seq", "kind", "by", "fence", "prev"):
-        table.add_column(column, no_wrap=True)
-    for text in records:
-        record = json.loads(text)
-        fence = ".".join(map(str, record.get("fence", [])))
-        table.add_row(str(record["seq"]), record["kind"], record["by"]["id"], fence, record["prev"][7:19])
-    console.print(table)
-
-
 def _flip(records: list[bytes]) -> list[bytes]:
     """One flipped bit in the name of who wrote record 3."""
     return [
@@ -165,35 +147,3 @@ def forgeries(
         ("the end cut off", records[:9], openings),
         ("another amount put beside record 4", records, richer),
     ]
-
-
-def main(console: Console | None = None) -> int:
-    """Plays everything; 0 if the journal verified and every forgery was caught, else 3."""
-    console = console or Console(highlight=False, soft_wrap=True)
-    console.rule("A run that is killed, waits, and goes on", align="left")
-    world = play(lambda text: console.print(f"  {text}"))
-    records = world.journal.records()
-    openings = world.journal.openings()
-    console.print()
-    show(console, records)
-
-    console.rule("Anybody can check it", align="left")
-    seq, head = _core.run_verify(STORE, RUN, records, openings)
-    console.print(f"  verified: {seq} records, chain, fold and contents; head {head[:23]}...")
-    erased = {commit: opening for commit, opening in openings.items() if opening["value"] != TICKET}
-    seq, _ = _core.run_verify(STORE, RUN, records, erased, head)
-    console.print(f"  the customer's words erased: still verified, {seq} records, the same head")
-
-    console.rule("Any change to the past shows", align="left")
-    missed = 0
-    for told, forged, contents in forgeries(records, openings):
-        try:
-            _core.run_verify(STORE, RUN, forged, contents, head)
-            missed += 1
-            console.print(f"  {told}: [red]NOT FOUND[/red]")
-        except VerifyError as error:
-            console.print(f"  {told}: [green]{error.code}[/green] at record {error.seq}")
-    console.print(
-        "\nNext: docs/FORMAT.md draws the bytes; 'holdfast schema run.created' shows what a record holds"
-    )
-    return 3 if missed else 0

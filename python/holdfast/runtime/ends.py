@@ -1,0 +1,50 @@
+"""How an attempt can end without agent code having come to its own end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A hook or an error of the runtime ends it."""
+
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Waits(Ended):
+    """Nothing can go on without somebody else: the step waits for these."""
+
+    waits: tuple[dict[str, Any], ...] = ()
+
+    def __init__(self, waits: list[dict[str, Any]]) -> None:
+        object.__setattr__(self, "error", None)
+        object.__setattr__(self, "waits", tuple(waits))
+
+
+@dataclass(frozen=True)
+class Diverged(Ended):
+    """The code does something else than was recorded: a person decides."""
+
+    divergence: Any = None
+
+    def __init__(self, divergence: Any) -> None:  # noqa: ANN401 (as the record has it)
+        object.__setattr__(self, "error", None)
+        object.__setattr__(self, "divergence", divergence)
+
+
+@dataclass(frozen=True)
+class Cancelled(Ended):
+    """Somebody wants the run to end."""
+
+
+@dataclass(frozen=True)
+class Lost(Ended):
+    """The step is another's by now, or has ended: there is nobody to tell."""
+
+
+@dataclass(frozen=True)
+class Shutdown(Ended):
+    """The worker is going down: the step goes back into the queue."""

@@ -1,0 +1,107 @@
+"""The program whose workers are killed: agents over tools of each kind of protection, and an outside ledger
+that counts attempts. Each attempt to act appends one line to a file of its own, so that no two writers
+share one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+
+import holdfast as hf
+
+ROOT = Path(os.environ.get("HOLDFAST_TEST_ROOT", "."))
+LEDGER = ROOT / "ledger"
+rt = hf.Runtime(ROOT / "runs", suspend_grace=0.05, replay_grace=2.0)
+
+
+def attempts() -> list[tuple[str, str]]:
+    """What the world has seen: (what, key), one for each attempt."""
+    if not LEDGER.exists():
+        return []
+    lines = (
+        path.read_text().strip().split("\t") for path in sorted(LEDGER.iterdir()) if path.suffix == ".sent"
+    )
+    return [(what, key) for what, key in lines]
+
+
+def _send(what: str, key: str) -> None:
+    """One attempt, whole or not at all: a name that is there was sent."""
+    LEDGER.mkdir(exist_ok=True)
+    path = LEDGER / f"{uuid.uuid4().hex}.sent"
+    path.with_suffix(".new").write_text(f"{what}\t{key}\n")
+    path.with_suffix(".new").rename(path)
+
+
+def _slowly() -> None:
+    """Gives a killer time to hit the middle."""
+    end = time.monotonic() + 0.002
+    while time.monotonic() < end:
+        pass
+
+
+@rt.tool(effect="write", idempotent=hf.Keyed(ttl=3600))
+def keyed(what: str, call: hf.Call) -> str:
+    """A provider that honours its key: a repeat is seen, and does nothing new."""
+    _slowly()
+    if not any(key == call.key for _, key in attempts()):
+        _send(what, call.key)
+    _slowly()
+    return what
+
+
+def _look(call: hf.Call) -> object:
+    found = any(key == call.key for _, key in attempts())
+    return hf.Happened("found") if found else hf.DidNotHappen()
+
+
+@rt.tool(effect="write", reconcile=_look)
+def reconciled(what: str, call: hf.Call) -> str:
+    """A provider that can be asked."""
+    _slowly()
+    _send(what, call.key)
+    _slowly()
+    return what
+
+
+@rt.tool(effect="write")
+def unprotected(what: str, call: hf.Call) -> str:
+    """A provider that can neither be asked nor told a key: a person has to look."""
+    _slowly()
+    _send(what, call.key)
+    _slowly()
+    return what
+
+
+@rt.tool(effect="write", approval="always")
+def approved(what: str, call: hf.Call) -> str:
+    """A person is asked first."""
+    _send(what, call.key)
+    return what
+
+
+@rt.tool(effect="read")
+def look(what: str) -> str:
+    """Something that may be looked at twice."""
+    return what
+
+
+@rt.agent(attempts=50, backoff=0.01, backoff_max=0.05)
+async def busy(ctx: hf.Context, name: str) -> list[str]:
+    """Acts in each way, and keeps count in its state."""
+    done = [await ctx.call(keyed, what=f"{name} keyed")]
+    done.append(await ctx.call(look, what=name))
+    ctx.state["half"] = name
+    await ctx.commit()
+    done.append(await ctx.call(reconciled, what=f"{name} reconciled"))
+    done.append(await ctx.call(unprotected, what=f"{name} unprotected"))
+    return done
+
+
+@rt.agent(attempts=50, backoff=0.01, backoff_max=0.05)
+async def asking(ctx: hf.Context, name: str) -> str:
+    """Waits for a person in the middle."""
+    await ctx.call(reconciled, what=f"{name} before")
+    return await ctx.call(approved, what=f"{name} approved")

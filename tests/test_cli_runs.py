@@ -1,0 +1,143 @@
+"""Runs and workers from the command line, on a program of one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = """
+import holdfast as hf
+
+rt = hf.Runtime("runs", suspend_grace=0.05)
+
+
+@rt.tool(effect="write", approval="always")
+def pay(cents: int) -> str:
+    with open("ledger", "a") as ledger:
+        ledger.write(f"{cents}\\n")
+    return f"paid {cents}"
+
+
+@rt.agent(budget={"tool_calls": 5})
+async def payer(ctx: hf.Context, cents: int) -> str:
+    return await ctx.call(pay, cents=cents)
+
+
+@rt.agent
+async def waiter(ctx: hf.Context) -> str:
+    return str(await ctx.signal("go"))
+
+
+@rt.agent(attempts=1)
+async def failer(ctx: hf.Context) -> str:
+    if not ctx.state.get("mended"):
+        raise ValueError("broken")
+    return "fine"
+
+
+@rt.agent
+async def sleeper(ctx: hf.Context) -> None:
+    await ctx.sleep(3600)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def holdfast(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
+    command = [sys.executable, "-m", "holdfast", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def told(folder: Path, *arguments: str, code: int = 0) -> Any:
+    done = holdfast(folder, *arguments, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_run_is_started_approved_and_finished_by_a_worker(folder: Path) -> None:
+    run = told(folder, "runs", "start", "program:rt", "payer", "--input", '{"cents": 7}', "--key", "k")
+    assert run["status"] == "pending"
+    assert (
+        told(folder, "runs", "start", "program:rt", "payer", "--input", '{"cents": 7}', "--key", "k")["id"]
+        == run["id"]
+    )
+    summary = told(folder, "worker", "program:rt", "--until-idle")
+    assert (summary["claimed"], summary["waiting"]) == (1, 1)
+    shown = holdfast(folder, "runs", "show", run["id"])
+    assert "holdfast approvals approve apr_" in shown.stdout
+    assert holdfast(folder, "runs", "resume", "program:rt", run["id"]).returncode == 4
+    (request,) = told(folder, "approvals")
+    told(folder, "approvals", "approve", request["id"], "--by", "dana")
+    done = told(folder, "runs", "resume", "program:rt", run["id"])
+    assert (done["status"], done["result"]) == ("completed", "paid 7")
+    assert (folder / "ledger").read_text() == "7\n"
+    assert told(folder, "budget", "show", run["id"])["tool_calls"]["used"] == 1
+    tailed = holdfast(folder, "runs", "tail", run["id"], "--json").stdout.splitlines()
+    assert json.loads(tailed[-1])["kind"] == "run.finished"
+    (listed,) = told(folder, "runs")
+    assert (listed["id"], listed["status"]) == (run["id"], "completed")
+    assert told(folder, "metrics")["runs"] == {"completed": 1}
+    assert 'holdfast_runs{status="completed"} 1' in holdfast(folder, "metrics", "--prometheus").stdout
+
+
+def test_runs_are_signalled_paused_cancelled_retried_and_forked(folder: Path) -> None:
+    run = told(folder, "runs", "start", "program:rt", "waiter", "--run", code=4)["id"]
+    assert "holdfast runs signal RUN go" in holdfast(folder, "runs", "show", run).stdout
+    assert told(folder, "runs", "pause", run, "--by", "dana", "--reason", "a look")["status"] == "paused"
+    assert told(folder, "runs", "unpause", run, "--by", "dana")["status"] == "waiting"
+    fork = told(folder, "runs", "fork", run, "--at", "3", "--by", "dana")["id"]
+    told(folder, "runs", "signal", run, "go", "--value", '{"n": 1}')
+    assert told(folder, "runs", "resume", "program:rt", run)["result"] == "{'n': 1}"
+    assert told(folder, "runs", "cancel", fork, "--by", "dana")["status"] == "cancelled"
+
+    failed = told(folder, "runs", "start", "program:rt", "failer", "--run", code=1)
+    assert failed["error"] == {"error": "ValueError", "message": "broken", "code": None}
+    assert told(folder, "runs", "retry", failed["id"], "--by", "dana")["status"] in ("pending", "running")
+    assert holdfast(folder, "runs", "decide", failed["id"], "retry", "--by", "dana").stderr.startswith(
+        "nothing_to_decide: "
+    )
+
+
+def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path) -> None:
+    told(folder, "runs", "start", "program:rt", "sleeper")
+    command = [sys.executable, "-m", "holdfast", "worker", "program:rt", "--name", "w7"]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stderr is not None
+        assert "worker w7 works on runs" in worker.stderr.readline()
+        while told(folder, "metrics")["waiting"] != {"timer": 1}:
+            assert worker.poll() is None
+        worker.send_signal(signal.SIGTERM)
+        out, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert "waiting" in out
+
+
+def test_wrong_names_are_said_clearly(folder: Path) -> None:
+    for arguments, code, said in (
+        (("worker", "nowhere:rt"), 1, "no_such_runtime: "),
+        (("worker", "program:pay"), 1, "no_such_runtime: program:pay is no runtime"),
+        (("runs", "start", "program:rt", "nobody"), 1, "no_such_agent: "),
+        (("runs", "start", "program:rt", "payer", "--input", "[]"), 2, ""),
+        (("runs", "start", "program:rt", "payer"), 1, "bad_input: "),
+        (("runs", "show", "run_01m7mk77wceaxbrp2tzgn5qqfr"), 1, "no_such_"),
+    ):
+        done = holdfast(folder, *arguments)
+        assert (done.returncode, done.stderr.startswith(said)) == (code, True), (arguments, done.stderr)
