@@ -14,7 +14,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 # pyo3 asks this interpreter what to build for, so that the result does not depend on the caller's PATH.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test tools mutants lint bench faults wheel clean
+.PHONY: help setup demo test tools mutants lint bench bench-peers faults wheel clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -47,6 +47,9 @@ lint: $(BUILD_STAMP) ## Check formatting, lints, types and the extension's stubs
 
 bench: $(BUILD_STAMP) ## Measure and rewrite docs/BENCHMARKS.md (ONLY=gateway: one section)
 	$(BIN)/python benches/run.py $(ONLY)
+
+bench-peers: $(BUILD_STAMP) tools ## Measure the same job on Holdfast and its peers, each in an environment of its own
+	$(BIN)/python benches/run.py peers
 
 faults: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the property and fault tests for a long time
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --workspace --locked --release

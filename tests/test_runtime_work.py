@@ -134,6 +134,23 @@ def test_a_conflicting_commit_is_tried_again_with_the_fresh_state(rt: hf.Runtime
     assert run.state == {"sum": 2}
 
 
+def test_a_fork_repeats_nothing_that_its_parent_has_done(rt: hf.Runtime, provider: Provider) -> None:
+    @rt.agent(attempts=1)
+    async def pays(ctx: hf.Context) -> str:
+        await ctx.call("send", what="first")
+        return str(await ctx.call("send", what="second"))
+
+    run = rt.run_sync(pays)
+    (second,) = [r.seq for r in rt.store.read(run.id) if r.kind == "effect.settled"][1:]
+    early, late = rt.fork(run, at=3, by="dana"), rt.fork(run, at=second, by="dana")
+    assert str(rt.resume_sync(early).error) == "CommandError: the run that this is a fork of has done it"
+    assert rt.resume_sync(late).result == "receipt for second"
+    assert provider.sent == {"first": 1, "second": 1}
+    again = rt.fork(run, at=3, by="dana", effects="perform")
+    assert rt.resume_sync(again).result == "receipt for second"
+    assert provider.sent == {"first": 2, "second": 2}
+
+
 def test_bad_registrations_and_inputs_get_a_clear_error(rt: hf.Runtime) -> None:
     @rt.agent
     async def known(ctx: hf.Context, n: int) -> None: ...

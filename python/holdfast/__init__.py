@@ -5,7 +5,7 @@ which governs the calls of tools. Under it lie :mod:`holdfast.canonical`, :mod:`
 :mod:`holdfast.records` and :mod:`holdfast.contracts`.
 """
 
-from holdfast import sandbox, sql
+from holdfast import approvers, sandbox, sql
 from holdfast._core import __version__
 from holdfast.errors import (
     CanonicalError,
@@ -123,4 +123,5 @@ __all__ = [
     "Worker",
     "guard",
     "run",
+    "approvers",
 ]

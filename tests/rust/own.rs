@@ -256,3 +256,33 @@ fn a_player_serves_what_was_recorded_and_remembers_what_it_opened() {
     assert_eq!(player.ask(call_id(9), keyed, false), Match::Recorded(call_id(8), Then::Serve));
     assert_eq!(player.end(), None);
 }
+
+#[test]
+fn a_fork_does_not_do_again_what_its_parent_has_done() {
+    use world::gate::{entering, through, tool};
+    let pay = |called: &str, cents: u32| {
+        through(&entering(tool("pay", EffectClass::Write), called, json!({"cents": cents})), vec![])
+    };
+    let (mut world, claim) = World::claimed();
+    let at = u64::try_from(world.journal.records().len()).unwrap();
+    world.permitted(claim, &pay("k1", 5));
+    let mut fork = World { journal: world.journal.fork_at(at).unwrap(), ..world.clone() };
+    fork.journal.performed = world.run().performed().collect();
+    assert_eq!(fork.journal.performed.len(), 1);
+    let begin = |effects| Command::Fork {
+        run: run_id(2),
+        labels: std::collections::BTreeMap::new(),
+        package: package("1"),
+        effects,
+        reason: None,
+    };
+    let mut again = fork.clone();
+    fork.ask(dana(), begin(ForkEffects::Serve)).unwrap();
+    let claim = fork.claim(1, "w1").unwrap();
+    let repeat = Command::Enter { claim, call: Box::new(pay("k2", 5)) };
+    assert_eq!(fork.refused(worker("w1"), repeat), "fork_would_repeat");
+    fork.permitted(claim, &pay("k3", 6));
+    again.ask(dana(), begin(ForkEffects::Perform)).unwrap();
+    let claim = again.claim(1, "w1").unwrap();
+    again.permitted(claim, &pay("k2", 5));
+}

@@ -60,7 +60,8 @@ class Agent(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         if options.attempts < 1:
             raise refuse("bad_agent", f"the agent {self.name} needs at least one attempt")
-        parameters = list(inspect.signature(function).parameters.values())
+        self._signature = inspect.signature(function)
+        parameters = list(self._signature.parameters.values())
         if not parameters or parameters[0].kind is parameters[0].KEYWORD_ONLY:
             raise refuse("bad_agent", f"the agent {self.name} takes no context: its first parameter is ctx")
         self.context_as = parameters[0].name
@@ -76,7 +77,7 @@ class Agent(Generic[P, R]):
     def input(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         """The run's input: arguments by name, checked, as JSON."""
         try:
-            bound = inspect.signature(self.function).bind(None, *args, **kwargs)
+            bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
             raise refuse("bad_input", f"{self.name}: {error}") from None
         given = {name: value for name, value in bound.arguments.items() if name != self.context_as}

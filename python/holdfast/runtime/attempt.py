@@ -67,6 +67,8 @@ class Attempt:
         return hooks.Subject(point, "", self.claim.run, self.claim.agent, value)
 
     async def _asks(self, point: str, subject: Mapping[str, Any], *, ended: bool = False) -> Json:
+        if not self.runtime.hears(point):
+            return points.GO
         return await self._drive(points.asked(self, point, subject, ended=ended))  # type: ignore[no-any-return]
 
     async def _drive(self, way: Way) -> Any:  # noqa: ANN401
@@ -101,10 +103,8 @@ class Attempt:
                 return "lost"
             else:
                 raise
-        if self.runtime.hears("after_run_terminal"):
-            _, status = await asyncio.to_thread(_core.run_status, self.store._core, self.claim.run)
-            if status in ENDED:
-                await self._asks("after_run_terminal", {"status": came_to}, ended=True)
+        if self.runtime.hears("after_run_terminal") and self.runtime.status_of(self.claim.run) in ENDED:
+            await self._asks("after_run_terminal", {"status": came_to}, ended=True)
         return came_to
 
     async def _run(self) -> str:

@@ -440,8 +440,9 @@ class Conductor:
         if self._waiting:
             timers = [wait for wait in self._waiting.values() if wait.kind == "timer"]
             near = self._graces[0] * 1000 + self.core.wall_ms
-            if any(wait.wait is not None and wait.wait["until"] <= near for wait in timers):
-                return None  # it is due in a moment, and its own timer sees to it
+            due = any(wait.wait is not None and wait.wait["until"] <= near for wait in timers)
+            if due and self.store.clock is None:
+                return None  # in a moment, and its own timer sees to it; a fake clock would stand for ever
             return self.close(Waits([wait.wait for wait in self._waiting.values() if wait.wait is not None]))
         return None
 

@@ -23,7 +23,7 @@ from holdfast.runtime.operations import Governed, Join, Operation, Own, Spawn, f
 from holdfast.values import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 
     from holdfast.gateway import Tool
     from holdfast.gateway.tools import Effect, Risk
@@ -148,6 +148,17 @@ class Context(notes.Notes):
     @overload
     async def call(
         self,
+        tool: Tool[..., Coroutine[Any, Any, R]],
+        /,
+        *,
+        key: str | None = ...,
+        reserve: Mapping[str, int] | None = ...,
+        capability: str | None = ...,
+        **arguments: object,
+    ) -> R: ...
+    @overload
+    async def call(
+        self,
         tool: Tool[..., R],
         /,
         *,
@@ -264,7 +275,10 @@ class Context(notes.Notes):
         """The time, in UTC: when it was first asked here."""
         result = {"privacy": "public", "value": self._conductor.core.wall_ms}
         act = {"act": "answer", "result": result}
-        asked = self._own("now", "now", None, act, lambda _, served, __: served["result"])
+        fresh = result["value"]
+        asked = self._own(
+            "now", "now", None, act, lambda _, served, __: served["result"], known=lambda _: fresh
+        )
         return datetime.fromtimestamp(await self._await(asked) / 1000, UTC)
 
     async def sleep(self, seconds: float) -> None:
@@ -274,7 +288,8 @@ class Context(notes.Notes):
     def _timer(self, seconds: float) -> Own:
         fires_at = self._conductor.core.wall_ms + max(0, round(seconds * 1000))
         act = {"act": "timer", "fires_at": fires_at}
-        return self._own("timer", "sleep", {"seconds": seconds}, act, lambda *_: None, waits_on="timer")
+        options = {"known": lambda _: None, "waits_on": "timer"}
+        return self._own("timer", "sleep", {"seconds": seconds}, act, lambda *_: None, **options)
 
     @asynccontextmanager
     async def timeout(self, seconds: float) -> AsyncIterator[None]:
@@ -393,6 +408,7 @@ class Context(notes.Notes):
             {**given, "after": [*after]},
             {"act": "add_step", "step": step},
             lambda done, *_: derived(done.call, "step"),
+            known=lambda done: derived(done.call, "step"),
             key=key,
             call=call,
         )

@@ -8,7 +8,6 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast import _core
 from holdfast.errors import CommandError
 from holdfast.gateway.outcomes import fix
 from holdfast.primitives import new_id
@@ -18,30 +17,54 @@ from holdfast.runtime.worker import Worker
 from holdfast.store.commands import human, payload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from holdfast.runtime.agents import Agent
     from holdfast.runtime.runtime import Runtime
-    from holdfast.store import Record
+    from holdfast.store import Claim, Record
 
 Json = dict[str, Any]
 ACCOUNTS = ("tool_calls", "tokens", "usd_micros", "children")
 
 
-async def drive(runtime: Runtime, run: str, lease: float) -> None:
+OPTIONS = frozenset(("budget", "capabilities", "deadline", "key", "labels", "priority", "role", "session"))
+"""What a run may be started with; the rest are its agent's arguments."""
+
+
+async def begun(
+    runtime: Runtime, agent: Agent[..., Any], args: tuple[object, ...], options: Mapping[str, Any]
+) -> tuple[str, Claim | None]:
+    """Makes a run and claims it in one turn of the store. It rides on the first barrier of its work."""
+    own = {name: value for name, value in options.items() if name in OPTIONS}
+    given = agent.input(args, {name: value for name, value in options.items() if name not in OPTIONS})
+    made = runtime.creates(agent, given, own, barrier=False)
+    assert made.call is not None
+    if own.get("key") is not None:
+        return made.answer(await runtime.store.aio.run(made.call)), None  # it may be there already
+    run = made.run
+    assert run is not None
+    worker = Worker(runtime, run=run)
+    created = asyncio.ensure_future(runtime.store.aio.run(made.call))
+    claimed = asyncio.ensure_future(worker.claim())  # in the same turn as the run is made
+    await asyncio.wait({created, claimed})
+    created.result()
+    return run, None if claimed.exception() is not None else claimed.result()
+
+
+async def drive(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> None:
     """Works on one run, and on its children, until only a person or another run can help."""
+    worker = Worker(runtime, concurrency=16, lease=lease, run=run)
     while True:
-        worker = Worker(runtime, concurrency=16, lease=lease, run=run)
-        summary = await worker.run_until_idle()
-        _, status = await asyncio.to_thread(_core.run_status, runtime.store._core, run)
+        summary = await worker.drive(claim)
+        claim, status = None, runtime.status_of(run)
         if status in ENDED:
             return
-        children = await asyncio.to_thread(_open_children, runtime, run)
+        children = _open_children(runtime, run)
         if children:
             await asyncio.gather(*(drive(runtime, child, lease) for child in children))
-            still = await asyncio.to_thread(_open_children, runtime, run)
-            if len(still) < len(children):
+            if len(_open_children(runtime, run)) < len(children):
                 continue
-        if await asyncio.to_thread(_elsewhere, runtime, run):
+        if _elsewhere(runtime, run):
             await asyncio.sleep(worker.poll)
         elif status not in ("running", "pending") or not summary.claimed:
             return

@@ -158,7 +158,7 @@ class Notes:
 
         act = {"act": "note", "entry": entry}
         first = None if raw is None else keep
-        asked = self._own(call_kind, name, arguments, act, made, call=call, first=first)
+        asked = self._own(call_kind, name, arguments, act, made, known=made, call=call, first=first)
         return await self._await(asked)  # type: ignore[no-any-return]
 
     async def stream_checkpoint(
@@ -182,4 +182,4 @@ class Notes:
 
     async def _noted(self, kind: str, name: str, arguments: Json, record: str, body: Json) -> None:
         act = {"act": "note", "entry": {"body": body, "kind": record, "privacy": "internal"}}
-        await self._await(self._own(kind, name, arguments, act, lambda *_: None))
+        await self._await(self._own(kind, name, arguments, act, lambda *_: None, known=lambda _: None))

@@ -113,12 +113,17 @@ class Own(Operation):
     durability: str = "commit"
     waits_on: str | None = None
     subject: str | None = None
+    known: Callable[[Operation], Any] | None = None
+    """What agent code gets of a new one, where the journal need not be read for it."""
     first: Callable[[], None] | None = None
     """What is done before a new one is opened, in a thread."""
 
     def way(self, conductor: Any) -> Way:  # noqa: ANN401
         """Opens it, and takes what it waits for."""
+        new = not self.recorded
         yield from self._came(conductor)
+        if new and self.known is not None:
+            return self.known(self)
         return (yield from self.served(conductor))
 
     def _came(self, conductor: Any) -> Way:  # noqa: ANN401

@@ -14,7 +14,7 @@ from holdfast.runtime import looking
 from holdfast.runtime.agents import Agent, Options, refuse
 from holdfast.runtime.runs import Run, Runs
 from holdfast.runtime.worker import Worker
-from holdfast.store import open_store
+from holdfast.store import asks, open_store
 from holdfast.store.commands import human, new_run, new_step, payload
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.policy import Policy
     from holdfast.sandbox import Sandbox
     from holdfast.store import Claim, Record, Store
+    from holdfast.store.asks import Asked
     from holdfast.store.clock import FakeClock
 
 P = ParamSpec("P")
@@ -201,9 +202,10 @@ class Runtime:
             raise refuse("no_such_agent", f"no step function is called {name}: register it with rt.step")
         return found
 
-    def _create(
+    def creates(
         self, agent: Agent[..., Any], given: Json, options: Mapping[str, Any], *, barrier: bool
-    ) -> Coroutine[Any, Any, str]:
+    ) -> Asked[str]:
+        """What makes a run of an agent."""
         own = agent.options
         budget = options.get("budget") or own.budget or self._budget
         chosen: Json = {
@@ -221,7 +223,7 @@ class Runtime:
         if chosen["budget"] is not None:
             chosen["budget"].setdefault("on_exceeded", "refuse")
         chosen = {name: value for name, value in chosen.items() if value is not None}
-        return self.store.aio.create_run(agent=agent.name, input=given, barrier=barrier, **chosen)  # type: ignore[return-value]
+        return asks.create_run(self.store._core, agent=agent.name, input=given, barrier=barrier, **chosen)
 
     async def start(
         self,
@@ -257,15 +259,18 @@ class Runtime:
             "role": role,
             "session": session,
         }
-        return Run(self, await self._create(found, found.input(args, kwargs), options, barrier=True))
+        asked = self.creates(found, found.input(args, kwargs), options, barrier=True)
+        assert asked.call is not None
+        return Run(self, asked.answer(await self.store.aio.run(asked.call)))
 
     async def run(self, agent: Agent[..., Any] | str, /, *args: object, **options: Any) -> Run:  # noqa: ANN401
         """Makes a run and drives it here until it ends, or until only a person or another run can help.
 
         Takes what :meth:`start` takes.
         """
-        run = await self.start(agent, *args, **options)
-        return await self.resume(run.id)
+        run, claim = await looking.begun(self, self._found(agent), args, options)
+        await looking.drive(self, run, 60.0, claim)
+        return Run(self, run)
 
     async def resume(self, run: str | Run, *, lease: float = 60.0) -> Run:
         """Drives a run here until it ends, or until only a person or another run can help."""
@@ -391,7 +396,13 @@ class Runtime:
 
     def hears(self, point: str) -> bool:
         """Whether a hook is registered at a point."""
-        return any(hook.spec["point"] == point for hook in self.gateway.hooks.values())
+        hooks = self.gateway.hooks
+        return bool(hooks) and any(hook.spec["point"] == point for hook in hooks.values())
+
+    def status_of(self, run: str) -> str:
+        """A run's status. Reading waits for nobody, so that an event loop may do it."""
+        rows = self.store._core.sql("SELECT status FROM runs WHERE id = ?", [run])[1]
+        return str(rows[0][0]) if rows else "unknown"
 
     def package(self) -> dict[str, str]:
         """The fingerprint of this program: agents, tools, hooks, policy."""

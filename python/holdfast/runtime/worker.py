@@ -17,6 +17,7 @@ from holdfast.runtime.attempt import Attempt
 from holdfast.runtime.conductor import LOST
 from holdfast.runtime.ends import Cancelled as CancelledEnd
 from holdfast.runtime.ends import Lost
+from holdfast.runtime.runs import ENDED
 from holdfast.store.commands import failure, payload
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Worker:
     _attempts: dict[Attempt, float] = field(default_factory=dict, repr=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, repr=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
     _beats: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,12 +88,25 @@ class Worker:
 
     async def run_once(self) -> bool:
         """Runs one step that is ready, if there is one; whether there was."""
-        claim = await self._claim()
+        claim = await self.claim()
         if claim is None:
             return False
         await self._attempt(claim)
         await self._rest()
         return True
+
+    async def drive(self, claim: Claim | None) -> Summary:
+        """Runs what is ready of its one run, beginning with what is claimed already; what it did then."""
+        assert self.run is not None
+        before, self.summary = self.summary, Summary()
+        if claim is not None:
+            await self._attempt(claim)
+        if claim is None or self.runtime.status_of(self.run) not in ENDED:
+            await self._work(idle=True)
+        else:
+            await self._rest()
+        done, self.summary = self.summary, before
+        return done
 
     async def run_until_idle(self) -> Summary:
         """Runs everything that is ready, stays for timers and retries, and returns when only a person or
@@ -125,7 +140,8 @@ class Worker:
 
     # How it does that.
 
-    async def _claim(self) -> Claim | None:
+    async def claim(self) -> Claim | None:
+        """The best step that it may have."""
         runtime = self.runtime
         return await runtime.store.aio.claim(
             worker=self.name,
@@ -141,7 +157,7 @@ class Worker:
         try:
             while not self._stopping.is_set():
                 while len(self._tasks) < self.concurrency and not self._stopping.is_set():
-                    claim = await self._claim()
+                    claim = await self.claim()
                     if claim is None:
                         break
                     task = asyncio.get_running_loop().create_task(self._attempt(claim))
@@ -177,7 +193,7 @@ class Worker:
 
     async def _worth_staying(self) -> bool:
         """Waits for a timer or a retry, if there is one to wait for."""
-        due = await asyncio.to_thread(self.runtime.next_due, self.run)
+        due = self.runtime.next_due(self.run)
         if due is None:
             return False
         wait = (due - self.runtime.store._core.wall_ms) / 1000
@@ -187,8 +203,7 @@ class Worker:
         return True
 
     async def _attempt(self, claim: Claim) -> None:
-        if self._beats is None:
-            self._beats = asyncio.get_running_loop().create_task(self._heartbeats())
+        self._beat_later()
         agent = self.runtime.agent_for(claim)
         try:
             if agent is None:
@@ -217,15 +232,25 @@ class Worker:
 
     # Leases.
 
+    def _beat_later(self) -> None:
+        """Most attempts are over before a heartbeat is due: until then it is only a timer."""
+        if self._timer is None:
+            loop, tick = asyncio.get_running_loop(), min(TICK, self.lease / 3)
+            self._timer = loop.call_later(tick, self._beat)
+
+    def _beat(self) -> None:
+        self._beats = asyncio.get_running_loop().create_task(self._heartbeats())
+
     async def _heartbeats(self) -> None:
-        tick = min(TICK, self.lease / 3)
-        while True:
-            await asyncio.sleep(tick)
-            now = asyncio.get_running_loop().time()
-            for attempt, beaten in list(self._attempts.items()):
-                await self._look_after(attempt, due=now - beaten >= self.lease / 3)
-                if attempt in self._attempts and now - beaten >= self.lease / 3:
-                    self._attempts[attempt] = now
+        now = asyncio.get_running_loop().time()
+        for attempt, beaten in list(self._attempts.items()):
+            due = now - beaten >= self.lease / 3
+            await self._look_after(attempt, due=due)
+            if due and attempt in self._attempts:
+                self._attempts[attempt] = now
+        self._timer = None
+        if self._attempts:
+            self._beat_later()
 
     async def _look_after(self, attempt: Attempt, *, due: bool) -> None:
         store, claim = self.runtime.store, attempt.claim
@@ -248,7 +273,12 @@ class Worker:
             attempt.conductor.pause()
 
     async def _rest(self) -> None:
-        if self._beats is not None and not self._attempts:
+        if self._attempts:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._beats is not None:
             self._beats.cancel()
             with suppress(asyncio.CancelledError):
                 await self._beats

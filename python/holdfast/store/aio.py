@@ -134,6 +134,8 @@ class AsyncStore:
         return asked.answer(None if asked.call is None else await self.run(asked.call))
 
     def _led(self, call: _core.Call) -> asyncio.Future[Any]:
+        if self._core.folder is None:
+            return self._at_once(call)
         if self._leader is None or self._leader.pid != os.getpid():
             _ = self._core.id  # says that the store is closed, if it is
             # A forked child has its own, and is told that the handle is not its own.
@@ -142,6 +144,15 @@ class AsyncStore:
             weakref.finalize(self, self._leader.close)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._leader.submit(call, future)
+        return future
+
+    def _at_once(self, call: _core.Call) -> asyncio.Future[Any]:
+        """In memory nothing waits for a disk, and a hop to a thread would cost more than the command."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(self._core.run(call))
+        except Exception as error:
+            future.set_exception(error)
         return future
 
     async def run(self, call: _core.Call) -> Any:  # noqa: ANN401 (each call has its own answer)

@@ -48,6 +48,8 @@ class Asked(Generic[T]):
 
     call: _core.Call | None
     answer: Callable[[Any], T]
+    run: str | None = None
+    """The id that a new run gets."""
 
 
 def _nothing(_: object) -> None:
@@ -102,7 +104,7 @@ def create_run(
     run = commands.new_run(agent, input, dict(state or {}), options, at_ms)
     step = commands.new_step(options.get("step", "main"), options, at_ms)
     durability: Durability = "barrier" if barrier else "commit"
-    return Asked(_core.Call.create(_actor(by), run, [step], durability), str)
+    return Asked(_core.Call.create(_actor(by), run, [step], durability), str, run["id"])
 
 
 def append(

@@ -1,10 +1,11 @@
 //! Contents and call digests: commitments that can be made and checked by hand.
 
-use holdfast_core::canonical::to_value;
+use holdfast_core::canonical::{self, to_value};
 use holdfast_core::content::{self, Commit, Opening, Salt, Seed};
 use holdfast_core::error::Code;
 use holdfast_core::records::{Privacy, read};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use serde_json::Value;
 
 use crate::error::{Raise, refuse};
@@ -54,9 +55,17 @@ fn bytes_digest(py: Python<'_>, data: &[u8]) -> String {
     py.detach(|| content::commit(Salt([0; 16]), data)).to_string()
 }
 
+/// An HMAC-SHA-256, for what leaves Holdfast signed.
+#[pyfunction]
+#[pyo3(signature = (key, data, /))]
+fn hmac_sha256<'py>(py: Python<'py>, key: &[u8], data: &[u8]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &canonical::hmac_sha256(key, data))
+}
+
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(content_seal, m)?)?;
     m.add_function(wrap_pyfunction!(content_check, m)?)?;
     m.add_function(wrap_pyfunction!(bytes_digest, m)?)?;
+    m.add_function(wrap_pyfunction!(hmac_sha256, m)?)?;
     m.add_function(wrap_pyfunction!(call_digest, m)?)
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::chain::{Auditor, ChainError, Flaw, Head, stamp};
 use crate::clock::Now;
-use crate::content::{Commit, Openings, erase, open};
+use crate::content::{CallDigest, Commit, Openings, erase, open};
 use crate::error::{Code, Coded};
 use crate::gateway::{Entering, Gate, edited_arguments, recorded_arguments};
 use crate::ids::{CapabilityId, RunId, StepId, StoreId, StreamId};
@@ -59,6 +59,8 @@ pub struct Journal {
     pub gone: BTreeSet<Name>,
     pub leases: BTreeMap<StepId, Lease>,
     pub openings: Openings,
+    /// What the run that this is a fork of has sent off.
+    pub performed: Vec<CallDigest>,
     /// The active policy.
     pub policy: Option<Arc<ActivePolicy>>,
     pub settled_keys: BTreeSet<Key>,
@@ -80,6 +82,7 @@ impl Journal {
             gone: BTreeSet::new(),
             leases: BTreeMap::new(),
             openings: Openings::new(),
+            performed: Vec::new(),
             policy: None,
             settled_keys: BTreeSet::new(),
             revoked_elsewhere: BTreeSet::new(),
@@ -135,6 +138,7 @@ impl Journal {
             receiver_open: true,
             session: true,
             session_grants: self.session_grants.clone(),
+            performed: self.performed.clone(),
             came: self.came(&request.command),
             open_forks: false,
         };

@@ -53,6 +53,8 @@ mutants! {
     LoseWakeUp,
     /// A consumer of a stream may go back.
     OffsetsGoBack,
+    /// A fork does again what its parent has done.
+    ForkRepeats,
     /// A timer ends before its time.
     TakeEarly,
     /// A step wakes before what it waits for has come.

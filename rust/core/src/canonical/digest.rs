@@ -65,6 +65,18 @@ pub mod domains {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest<D: Domain>([u8; 32], PhantomData<D>);
 
+/// An HMAC-SHA-256 as other people's protocols have it: without a domain, for what leaves Holdfast signed.
+pub fn hmac_sha256(key: &[u8], bytes: &[u8]) -> [u8; 32] {
+    let mut block = [0u8; 64];
+    match block.get_mut(..key.len()) {
+        Some(start) => start.copy_from_slice(key),
+        None => block[..32].copy_from_slice(&Sha256::digest(key)), // a longer key is its hash
+    }
+    let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+    mac.update(bytes);
+    mac.finalize().into_bytes().into()
+}
+
 /// An HMAC-SHA-256 of one domain, written `hmac:<64 hex>`. Comparing two takes the same time always.
 #[derive(Clone, Copy)]
 pub struct Mac<D: Domain>([u8; 32], PhantomData<D>);

@@ -12,7 +12,7 @@ mod serde_writer;
 mod value;
 mod writer;
 
-pub use digest::{Digest, Domain, Mac, digest_with, domains};
+pub use digest::{Digest, Domain, Mac, digest_with, domains, hmac_sha256};
 pub(crate) use digest::{hex, unhex};
 pub use error::{CanonicalError, Refusal, push_index, push_key};
 pub use parse::{Sink, canonical_text, is_canonical, parse};

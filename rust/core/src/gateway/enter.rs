@@ -17,8 +17,8 @@ use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::policy::{self, ActivePolicy};
 use crate::records::{
-    ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, GrantSpent, Key, Resolution,
-    ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
+    ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, ForkEffects, GrantSpent, Key,
+    Resolution, ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
 };
 use crate::run::{Case, Claim, Decided, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
@@ -61,7 +61,12 @@ impl Case<'_> {
         }
         let policy = self.policy();
         let caller = Caller { claim, entering, policy, run, step };
-        match recorded(run, entering) {
+        let known = recorded(run, entering);
+        let settled = known.is_some_and(|call| call.phase == CallPhase::Settled && !call.rerun);
+        if self.repeats_parent(run, entering) && !settled {
+            return Err(Refused::ForkWouldRepeat);
+        }
+        match known {
             None => self.rooms(&caller, None, Vec::new()),
             Some(call) => {
                 let same = call.kind == entering.kind
@@ -73,6 +78,14 @@ impl Case<'_> {
                 self.known(&caller, call)
             }
         }
+    }
+
+    /// Whether a fork is about to do what the run that it came from has done, before or after the fork.
+    fn repeats_parent(&self, run: &RunState, entering: &Entering) -> bool {
+        let serves = run.fork.as_ref().is_some_and(|fork| fork.effects == ForkEffects::Serve);
+        let write = entering.tool.effect == EffectClass::Write;
+        let done = self.view.performed.iter().any(|digest| digest.is(&entering.digest));
+        serves && write && done && !mutant(Mutant::ForkRepeats)
     }
 
     fn known(&self, caller: &Caller<'_>, call: &Call) -> Result<Decided, Refused> {

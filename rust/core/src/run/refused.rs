@@ -98,6 +98,8 @@ pub enum Refused {
     BadCall(CallKind),
     #[error("the consumer has come further than {0}")]
     OffsetBack(u64),
+    #[error("the run that this is a fork of has done it")]
+    ForkWouldRepeat,
     #[error("the call is not running")]
     NotRunning,
     #[error("the call was dispatched {newest} times, and this is about dispatch {told}")]
@@ -191,6 +193,7 @@ impl Coded for Refused {
             Self::CallBusy => Code::CallBusy,
             Self::BadCall(_) => Code::BadCall,
             Self::OffsetBack(_) => Code::OffsetBack,
+            Self::ForkWouldRepeat => Code::ForkWouldRepeat,
             Self::NotRunning => Code::NotRunning,
             Self::OtherDispatch { .. } => Code::OtherDispatch,
             Self::NotInDoubt => Code::NotInDoubt,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::own::{Act, Opening};
 use super::refused::Refused;
-use crate::content::{Commit, Content, Openings, Sealed, seal};
+use crate::content::{CallDigest, Commit, Content, Openings, Sealed, seal};
 use crate::contracts::approval::{ApprovalDecisionKind, ApprovalLifecycleStatus};
 use crate::contracts::capability::{Constraint, Right};
 use crate::contracts::hook::HookPoint;
@@ -113,6 +113,8 @@ pub struct View<'a> {
     /// The session of the run is there, and its grants: for `enter` and `vote`.
     pub session: bool,
     pub session_grants: Vec<SessionGrant>,
+    /// For `enter` in a fork: the writes that the runs which it came from have sent off.
+    pub performed: Vec<CallDigest>,
     /// For `take`: the value of what came.
     pub came: Option<Value>,
     /// For `erase`: whether a fork of the run is open and still needs what it inherited.

@@ -11,11 +11,11 @@ use super::capabilities::Capabilities;
 use super::govern::{Approval, GrantState, Spending};
 use super::steps::Step;
 use crate::chain::Head;
-use crate::content::{Content, Openings, open};
+use crate::content::{CallDigest, Content, Openings, open};
 use crate::ids::{ApprovalId, CallId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
 use crate::records::{
-    Amounts, Body, Budget, EndReason, EndStatus, Failure, Fence, ForkEffects, Key, Labels, Name, OnParentEnd,
-    Package, Record, RunForked, RunMode, RunStatus, StepStatus,
+    Amounts, Body, Budget, EffectClass, EndReason, EndStatus, Failure, Fence, ForkEffects, Key, Labels, Name,
+    OnParentEnd, Package, Record, RunForked, RunMode, RunStatus, StepStatus,
 };
 use crate::transitions::RunPhase;
 
@@ -283,6 +283,12 @@ impl RunState {
             && fits(asked.tokens, left.tokens)
             && fits(asked.tool_calls, left.tool_calls)
             && fits(asked.usd_micros, left.usd_micros)
+    }
+
+    /// The writes that were sent off here, or where this is a fork of.
+    pub fn performed(&self) -> impl Iterator<Item = CallDigest> {
+        let sent = |call: &&Call| call.effect == EffectClass::Write && call.dispatch > 0;
+        self.calls.values().filter(sent).map(|call| call.digest)
     }
 
     /// Whether everything that a step comes after has completed.

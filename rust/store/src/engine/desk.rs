@@ -110,6 +110,9 @@ impl Desk<'_> {
         {
             self.fetch(StreamId::Session(session))?;
         }
+        if matches!(request.command, Command::Enter { .. }) {
+            self.fetch_ancestors(run)?;
+        }
         if asks_capabilities(&request.command) {
             self.fetch_holders(run, &request.command)?;
         }

@@ -204,6 +204,13 @@ impl Desk<'_> {
         {
             view.came = value_at(&*self.rows, self.store, run, position, &content)?;
         }
+        if matches!(command, Command::Enter { .. }) {
+            let mut next = run.fork.as_ref();
+            while let Some(parent) = next.and_then(|fork| self.run_loaded(fork.parent)) {
+                view.performed.extend(parent.performed());
+                next = parent.fork.as_ref();
+            }
+        }
         if let Command::Enter { call, .. } = command {
             let value = |placed: Option<&Placed>| match placed {
                 Some(Placed { content, position }) => {
@@ -226,6 +233,15 @@ impl Desk<'_> {
 
     fn run_loaded(&self, id: RunId) -> Option<&RunState> {
         self.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run())
+    }
+
+    /// Loads the runs that a fork came from: what they have done, it does not do again.
+    pub(super) fn fetch_ancestors(&mut self, run: RunId) -> Result<()> {
+        let mut next = Some(run);
+        while let Some(id) = next {
+            next = self.run(id)?.and_then(|run| run.fork.as_ref().map(|fork| fork.parent));
+        }
+        Ok(())
     }
 
     /// Loads every run that has a word in what a run holds.
