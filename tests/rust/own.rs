@@ -258,6 +258,18 @@ fn a_player_serves_what_was_recorded_and_remembers_what_it_opened() {
 }
 
 #[test]
+fn a_paused_run_makes_no_calls() {
+    use world::gate::{entering, through, tool};
+    let (mut world, claim) = World::claimed();
+    world.ask(dana(), Command::Pause { reason: None }).unwrap();
+    let answer = Act::Answer { result: value(json!(1)) };
+    assert_eq!(world.refused(worker("w1"), act(claim, 1, CallKind::Now, "now", answer)), "run_paused");
+    let pay = through(&entering(tool("pay", EffectClass::Write), "k1", json!({})), vec![]);
+    let enter = Command::Enter { claim, call: Box::new(pay) };
+    assert_eq!(world.refused(worker("w1"), enter), "run_paused");
+}
+
+#[test]
 fn a_fork_does_not_do_again_what_its_parent_has_done() {
     use world::gate::{entering, through, tool};
     let pay = |called: &str, cents: u32| {

@@ -119,8 +119,15 @@ class _Awaited(_Body):
         context = contextvars.copy_context()
         context.run(INSIDE.set, True)
         context.run(OUTSIDE.set, None)
-        self._task: asyncio.Task[Any] = courier._loop.create_task(asked.body(), context=context)
+        self._task: asyncio.Task[Any] = courier._loop.create_task(self._body(), context=context)
         self._task.add_done_callback(self._heard)
+
+    async def _body(self) -> Ran:
+        """What would end the whole program, had a loop to raise it, is what the body came to."""
+        try:
+            return Ran(await self._asked.body())
+        except (SystemExit, KeyboardInterrupt) as error:
+            return Ran(error=error, over=False)
 
     def _late(self) -> None:
         self._task.cancel()
@@ -130,7 +137,7 @@ class _Awaited(_Body):
         if task.cancelled():
             return self._ended(Ran(error=asyncio.CancelledError(), over=False))
         error = task.exception()
-        self._ended(Ran(task.result()) if error is None else Ran(error=error, over=False))
+        self._ended(task.result() if error is None else Ran(error=error, over=False))
         return None
 
 

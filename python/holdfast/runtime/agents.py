@@ -47,7 +47,6 @@ class Options:
     role: str | None = None
     concurrency_key: str | None = None
     budget: Mapping[str, Any] | None = None
-    timeout: float | None = None
 
 
 class Agent(Generic[P, R]):

@@ -11,22 +11,22 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
-from holdfast.errors import CommandError, HoldfastError
+from holdfast.errors import CanonicalError, CommandError, HoldfastError, RecordError
 from holdfast.gateway import bodies, hooks, points
 from holdfast.gateway.attempts import ENDED
 from holdfast.gateway.courier import Courier
-from holdfast.gateway.outcomes import Denied, OutcomeError, Stopped, Suspended
+from holdfast.gateway.outcomes import Denied, OutcomeError, Stopped
 from holdfast.gateway.shapes import ToolError
 from holdfast.runtime import lanes, sync
 from holdfast.runtime.agents import AgentError, Fatal
 from holdfast.runtime.conductor import LOST, Conductor
 from holdfast.runtime.context import Context
-from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Shutdown, Waits
+from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Returned, Shutdown, Waits
 from holdfast.secrets import scrubbed
 from holdfast.store.commands import failure, payload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.gateway import Gateway
     from holdfast.gateway.way import Way
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.store import Claim
 
 Json = dict[str, Any]
+WAITS_MAX = 1024
+"""As in the core's limits."""
 UNWIND = 5.0
 """Seconds that agent code has to unwind once its attempt has ended; what is left of it can do nothing."""
 log = logging.getLogger("holdfast.runtime")
@@ -120,7 +122,10 @@ class Attempt:
         self.conductor = conductor
         context = Context(self.runtime, claim, conductor)
         context.injected.extend(ruled["context"])
-        main = self._begin(context)
+        try:
+            main = self._begin(context)
+        except Exception as error:  # the run's input is not what the agent takes
+            return await self._fail(error, retryable=False)
         main.add_done_callback(lambda _: conductor.returned())
         try:
             end = await conductor.quiet_end()
@@ -130,8 +135,7 @@ class Attempt:
         if end is None:
             divergence = conductor.player.end()
             end = Diverged(divergence) if divergence is not None else None
-        if end is not None:
-            conductor.close(end)
+        conductor.close(Returned() if end is None else end)
         await self._unwind(conductor, context, main)
         if end is None and conductor.doubts:
             end = Waits(list(conductor.doubts.values()))  # a step never ends with an open write
@@ -147,7 +151,7 @@ class Attempt:
         inside = contextvars.copy_context()
         inside.run(bodies.INSIDE.set, True)
         inside.run(lanes.CURRENT.set, conductor.lane)
-        coroutine = self.agent.function(**{self.agent.context_as: context}, **arguments)
+        coroutine = _tamed(self.agent.function, {self.agent.context_as: context, **arguments})
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=conductor.loop, context=inside)
         conductor.tasks.add(task)
         return task
@@ -171,7 +175,7 @@ class Attempt:
                 done = cleanup()
                 if inspect.isawaitable(done):
                     await done
-            except Exception:
+            except BaseException:
                 log.exception("%s: a cleanup failed", self.claim.run)
 
     # What the journal is told.
@@ -181,9 +185,9 @@ class Attempt:
             result = main.result()
             told = scrubbed(self.agent.told(result))
             patch, version = context.left()
-        except (Suspended, asyncio.CancelledError):
-            await self._tell({"command": "release", "reason": "yielded"}, "soon")
-            return "waiting"
+        except asyncio.CancelledError:
+            error: BaseException = RuntimeError("agent code cancelled itself")
+            return await self._fail(error, retryable=True)
         except Stopped as stopped:
             return await self._fail(stopped, retryable=False)
         except BaseException as error:
@@ -198,16 +202,20 @@ class Attempt:
             command |= {"expected_version": version, "patch": payload(patch, "internal")}
         try:
             await self._tell(command, "barrier")
-        except CommandError as error:
-            if error.code != "state_conflict":
+        except HoldfastError as error:
+            if isinstance(error, CommandError) and error.code in LOST | {"cancel_requested"}:
                 raise
-            return await self._fail(error, retryable=True)
+            return await self._fail(error, retryable=error.code == "state_conflict")
         return "completed"
 
     async def _fail(self, error: BaseException, *, retryable: bool) -> str:
         told, message = failure(error, retryable=retryable)
-        command = {"command": "fail", "ended_by": ended_by(error), "failure": told}
-        await self._tell({**command, "message": payload(message, "internal")}, "barrier")
+        command = {"command": "fail", "ended_by": ended_by(error)[:WAITS_MAX], "failure": told}
+        try:
+            await self._tell({**command, "message": payload(message, "internal")}, "barrier")
+        except (CanonicalError, RecordError):  # something in it cannot be written down; that it failed can
+            bare = {"error": "Error", "retryable": retryable, "source": "agent"}
+            await self._tell({**command, "ended_by": [], "failure": bare}, "barrier")
         return "failed"
 
     async def _ended(self, end: Ended) -> str:
@@ -230,7 +238,7 @@ class Attempt:
 
     async def _park(self, waits: list[Json]) -> str:
         try:
-            await self._tell({"command": "wait", "waits": waits}, "soon")
+            await self._tell({"command": "wait", "waits": waits[:WAITS_MAX]}, "soon")  # any of them wakes it
         except CommandError as error:
             if error.code != "wait_over":
                 raise
@@ -256,6 +264,14 @@ class Attempt:
         await self._asks("on_run_cancel_requested", {"agent": self.claim.agent})
         await self._tell({"command": "confirm_cancel"}, "barrier")
         return "cancelled"
+
+
+async def _tamed(function: Callable[..., Any], given: Json) -> Any:  # noqa: ANN401 (the agent says what it is)
+    """What would end the whole program, had a loop to raise it, is an error of the agent."""
+    try:
+        return await function(**given)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"agent code raised {type(error).__name__}") from error
 
 
 def _retryable(error: BaseException) -> bool:

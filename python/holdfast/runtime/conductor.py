@@ -13,23 +13,24 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
-from holdfast.errors import CommandError
+from holdfast.errors import CommandError, StoreError
 from holdfast.gateway.courier import Courier, Frozen
 from holdfast.gateway.outcomes import Stopped, Suspended, fix
 from holdfast.runtime import lanes
 from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Waits
 
 if TYPE_CHECKING:
-    from holdfast.runtime.agents import Agent
     from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.operations import Operation
-    from holdfast.runtime.runtime import Runtime
     from holdfast.store import Record
 
 Json = dict[str, Any]
 TURNS = 32
 """Turns of the loop without anything asked after which agent code counts as quiet: a gather inside a gather
 needs some before its first call."""
+SETTLED = 8
+"""Turns after which tasks that all wait for us are really blocked: the end of a task takes some to be heard
+of."""
 POLL = 0.25
 """Seconds after which what others decide is looked for while bodies run."""
 LOST = frozenset(("stale_fence", "run_ended", "step_status", "no_such_run", "no_such_step"))
@@ -58,6 +59,7 @@ class Conductor:
         self._waiting: dict[str, Operation] = {}
         self._held: dict[str, Operation] = {}
         self._parked: list[Operation] = []
+        self._late: list[Operation] = []
         self._elsewhere: list[Operation] = []
         self._running = 0
         self._loading = False
@@ -105,6 +107,8 @@ class Conductor:
                 self.player.opened(operation.call)
                 self._launch(operation)
             case "serve" | "run_again" | "ask_again" | "go_on" | "resolve":
+                if call in self._operations:
+                    return self._share(operation, call)
                 operation.call, operation.recorded = call, True
                 self._recorded(operation, what)
                 parked, self._parked = self._parked, []
@@ -124,6 +128,7 @@ class Conductor:
             case _:
                 operation.future.set_exception(_refused("key_needed", "a call of this step needs a key"))
         self._wake()
+        return None
 
     def _recorded(self, operation: Operation, what: str) -> None:
         elapsed = self.player.cancelled(operation.call)
@@ -134,6 +139,8 @@ class Conductor:
             self.loop.call_later(elapsed / 1000 + self._graces[1], self._unheld, operation)
         elif what == "serve":
             self._awaited[operation.call] = operation
+        elif operation.kind == "timer" and self.player.replays:
+            self._late.append(operation)  # it did not fire before what was recorded, so it does not now
         else:
             self._launch(operation)
 
@@ -144,30 +151,40 @@ class Conductor:
             self._wake()
 
     def _share(self, operation: Operation, call: str) -> None:
-        """The same key is on its way: both get its outcome."""
+        """The same call is on its way, or waits to be delivered: both get its outcome."""
         other = self._operations.get(call)
         if other is None:
             told = "another step of the run is making the call"
             operation.future.set_exception(_refused("call_busy", told))
             return
+        operation.call, operation.recorded = call, True
+        other.sharers.append(operation)
 
-        def heard(future: asyncio.Future[Any]) -> None:
-            if operation.future.done():
-                return
-            if future.cancelled():
-                operation.future.cancel()
-            elif future.exception() is not None:
-                operation.future.set_exception(future.exception())  # type: ignore[arg-type]
-            else:
-                operation.future.set_result(future.result())
-
-        other.future.add_done_callback(heard)
+    def _inherited(self, operation: Operation) -> bool:
+        """Whether somebody else awaits the same call: it takes the place of one that no longer does."""
+        heirs = [heir for heir in operation.sharers if not heir.future.done()]
+        if not heirs:
+            return False
+        heir, heir.sharers = heirs[0], heirs[1:]
+        heir.value, heir.error, heir.wait = operation.value, operation.error, operation.wait
+        heir.running = operation.running
+        self._operations[operation.call] = heir
+        for kept in (self._awaited, self._fresh, self._waiting, self._held):
+            if kept.get(operation.call) is operation:
+                kept[operation.call] = heir
+        return True
 
     def cancelled(self, operation: Operation) -> None:
         """Agent code no longer awaits it. What it does goes on; that it was cancelled is written down."""
         if self.closed is not None or operation.abandoned:
             return None
         operation.abandoned = True
+        for other in self._operations.values():
+            if operation in other.sharers:
+                other.sharers.remove(operation)
+                return None
+        if self._inherited(operation):
+            return None
         self._doubted(operation)
         self._moved()
         self._parked = [parked for parked in self._parked if parked is not operation]
@@ -177,8 +194,15 @@ class Conductor:
         self._awaited.pop(operation.call, None)
         self._fresh.pop(operation.call, None)
         self._waiting.pop(operation.call, None)
-        self._held.pop(operation.call, None)
-        if again or operation.call not in self._operations:
+        self._late = [late for late in self._late if late is not operation]
+        if self._held.pop(operation.call, None) is not None and operation.effect == "write":
+            self._launch(
+                operation
+            )  # nobody awaits it, and still somebody has to find out whether it happened
+        known = operation.call in self._operations
+        if not operation.running:
+            self._operations.pop(operation.call, None)
+        if again or not known:
             return self._wake()
         elapsed = max(0, round((self.loop.time() - operation.began) * 1000))
         command = {"call": operation.call, "command": "cancel_await", "elapsed_ms": elapsed}
@@ -193,22 +217,23 @@ class Conductor:
         operation.abandoned = True
         for kept in (self._awaited, self._fresh, self._waiting, self._held):
             kept.pop(operation.call, None)
+        self._late = [late for late in self._late if late is not operation]
+        self.player.lift(operation.call)
         self._moved()
         self._wake()
 
-    async def make_child(self, runtime: Runtime, agent: Agent[..., Any], run: str) -> None:
-        """Makes the run of a child that the journal speaks of, unless it is there."""
-        self.check_open()
-        if await asyncio.to_thread(self.store.sql, "SELECT 1 FROM runs WHERE id = ?", [run]):
-            return
-        spawned = await asyncio.to_thread(self._spawned, run)
+    def child_of(self, call: str) -> str:
+        """The run of the child that a call has spawned: its id follows from the call's."""
+        return f"run_{call.partition('_')[2]}"
+
+    def makes_child(self, run: str) -> _core.Call | None:
+        """What makes the run of a child that the journal speaks of; None if it is there."""
+        if self.store.sql("SELECT 1 FROM runs WHERE id = ?", [run]):
+            return None
+        spawned, runtime = self._spawned(run), self.attempt.runtime
         restricted = self.store.state(self.claim.run)["capabilities"]["restricted"]
-        call = runtime.child_call(self.claim, agent, spawned, restricted=restricted)
-        try:
-            await self.store.aio.run(call)
-        except CommandError as error:
-            if error.code != "run_exists":
-                raise
+        agent = runtime.agent_of(spawned.body["agent"])
+        return runtime.child_call(self.claim, agent, spawned, restricted=restricted)
 
     def _spawned(self, child: str) -> Record:
         """What the journal says of a child: hooks may have changed what agent code gave."""
@@ -253,14 +278,25 @@ class Conductor:
 
     def _go(self, operation: Operation) -> None:
         operation.wait = None
+        try:
+            way = operation.way(self)
+        except Exception as error:  # what was asked for is no call at all
+            self._operations.pop(operation.call, None)
+            if not operation.future.done():
+                operation.future.set_exception(error)
+            return
         self._running += 1
-        way = operation.way(self)
+        operation.running = True
         Courier(self.store, way, lambda value, error: self._ended(operation, value, error)).go()
 
     def _ended(self, operation: Operation, value: object, error: BaseException | None) -> None:
         self._one_less()
         self._moved()
-        if operation.kind == "commit":
+        error = _tame(error)
+        operation.running = False
+        operation = self._operations.get(operation.call, operation)  # somebody may have taken its place
+        operation.running = False
+        if operation.kind == "commit" and operation in self._commits:
             self._commits.remove(operation)
             if self._commits and self.closed is None:
                 self._go(self._commits[0])
@@ -278,6 +314,8 @@ class Conductor:
             self.player.settled(operation.call)
             if not operation.abandoned:
                 self._fresh[operation.call] = operation
+        if operation.abandoned:
+            self._operations.pop(operation.call, None)
         self._wake()
 
     def _failed(self, error: BaseException) -> bool:
@@ -286,8 +324,10 @@ class Conductor:
             self.close(Ended(error))
         elif isinstance(error, CommandError) and error.code == "cancel_requested":
             self.close(Cancelled())
-        elif isinstance(error, CommandError) and error.code in LOST:
-            self.close(Lost(error))
+        elif isinstance(error, CommandError) and error.code == "run_paused":
+            self.pause()
+        elif isinstance(error, StoreError) or (isinstance(error, CommandError) and error.code in LOST):
+            self.close(Lost(error))  # nothing that agent code could do about it would be written down
         else:
             return False
         return True
@@ -307,6 +347,8 @@ class Conductor:
             return
         due = operation.kind == "timer" and operation.wait is not None
         if due and operation.wait is not None and operation.wait["until"] > self.core.wall_ms:
+            if self.store.clock is None:
+                self._set_timer(operation)  # somebody has set the clock back
             return  # a clock that stands: whoever moves it has the step claimed again
         if due or self._running:
             del self._waiting[operation.call]
@@ -335,9 +377,15 @@ class Conductor:
             return None
         if self._seen != self._activity:
             self._seen, self._turns = self._activity, 0
+        if self._late and not self.player.replays:
+            late, self._late = self._late, []
+            for operation in late:
+                self._launch(operation)
         if self._deliver("busy"):
             return None
-        if not (self._awaited or self._fresh or self._elsewhere or self._parked or self._waiting):
+        if not (
+            self._awaited or self._fresh or self._elsewhere or self._parked or self._waiting or self._late
+        ):
             if self.main_done:
                 self._settle_down()
             return None
@@ -348,11 +396,15 @@ class Conductor:
             self._moved()
             return self._begin(self._elsewhere.pop(0), quiet=True)
         if not self._deliver("quiet") and not self._running:
-            self._stand_still()
+            if self.main_done:
+                self._give_up()
+            else:
+                self._stand_still()
         return None
 
     def _is_quiet(self) -> bool:
-        return self._turns >= TURNS or lanes.blocked(self.tasks, self._is_ours)
+        settled = self._turns >= SETTLED and lanes.blocked(self.tasks, self._is_ours)
+        return settled or self._turns >= TURNS
 
     def _is_ours(self, future: object) -> bool:
         return getattr(future, "holdfast", None) is self
@@ -360,8 +412,11 @@ class Conductor:
     def _deliver(self, calm: str) -> bool:
         if not self._fresh and not self._awaited:
             return False
-        if len(self._fresh) == 1 and not self._awaited and not self.player.replays:
-            call: str | None = next(iter(self._fresh))
+        pure = next((call for call, one in self._fresh.items() if one.effect == "pure"), None)
+        if pure is not None and (calm != "busy" or not self._awaited):
+            call: str | None = pure  # it has no place in the journal, so it holds up nothing that has
+        elif len(self._fresh) == 1 and not self._awaited and not self.player.replays:
+            call = next(iter(self._fresh))
         else:
             call = self.player.next(list(self._awaited), list(self._fresh), calm)
         if call is None:
@@ -381,6 +436,7 @@ class Conductor:
 
         def heard(value: object, error: BaseException | None) -> None:
             self._loading = False
+            error = _tame(error)
             if isinstance(error, Suspended):  # it is recorded, and yet somebody has to say something
                 operation.wait = error.wait
                 self._waiting[operation.call] = operation
@@ -393,8 +449,9 @@ class Conductor:
 
     def _give(self, operation: Operation) -> None:
         self._operations.pop(operation.call, None)
-        future = operation.future
-        if not future.done():
+        for future in (operation.future, *(sharer.future for sharer in operation.sharers)):
+            if future.done():
+                continue
             if operation.error is not None:
                 future.set_exception(operation.error)
                 future.exception()  # a lane that has gone away is no reason for a warning
@@ -431,6 +488,11 @@ class Conductor:
             return self._wake()
         if self._deliver("still"):
             return None
+        if self._late:
+            late, self._late = self._late, []
+            for operation in late:
+                self._launch(operation)
+            return None
         if self._parked:
             parked = self._parked[0]
             diverged = self.player.stuck(
@@ -452,6 +514,16 @@ class Conductor:
         """Agent code has returned or raised: bodies settle, and lanes may still claim what was recorded."""
         self.main_done = True
         self._moved()
+        self._wake()
+
+    def _give_up(self) -> None:
+        """Agent code has ended: what its lanes still wait for is not waited for, but for writes in doubt."""
+        for operation in [*self._waiting.values()]:
+            operation.abandoned = True
+            self._doubted(operation)
+        for kept in (self._waiting, self._awaited, self._fresh):
+            kept.clear()
+        self._parked, self._elsewhere, self._late = [], [], []
         self._wake()
 
     def _settle_down(self) -> None:
@@ -497,6 +569,15 @@ class Conductor:
         for operation in (*self._operations.values(), *self._parked, *self._elsewhere):
             if not operation.future.done():
                 operation.future.cancel()
+
+
+def _tame(error: BaseException | None) -> BaseException | None:
+    """What would end the whole program, had a loop to raise it, is an error of the call."""
+    if error is None or isinstance(error, Exception | Suspended | Stopped | asyncio.CancelledError):
+        return error
+    tamed = RuntimeError(f"the body raised {type(error).__name__}")
+    tamed.__cause__ = error
+    return tamed
 
 
 class Heard(asyncio.Future[Any]):

@@ -297,6 +297,7 @@ class Context(notes.Notes):
         operation, task = self._timer(seconds), asyncio.current_task()
         assert task is not None
         late = inside = False
+        before = task.cancelling()
 
         def heard(future: asyncio.Future[Any]) -> None:
             nonlocal late
@@ -308,13 +309,16 @@ class Context(notes.Notes):
         self._conductor.ask(operation).add_done_callback(heard)
         try:
             yield
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             inside = False
-            if late and task.uncancel() <= 0:
-                raise TimeoutError from None
+            if late and task.uncancel() <= before:
+                late = False
+                raise TimeoutError from error
             raise
         finally:
             inside = False
+            if late:
+                task.uncancel()  # the cancellation was ours, and something else came of it
             if not operation.future.done():
                 operation.future.cancel()
                 self._conductor.drop(operation)
@@ -374,9 +378,7 @@ class Context(notes.Notes):
             durability="barrier",
             of=Spawn,
         )
-        run = await self._await(operation)
-        await self._conductor.make_child(self._runtime, found, run)
-        return Child(self, run)
+        return Child(self, await self._await(operation))
 
     async def _join(self, run: str) -> Any:  # noqa: ANN401
         def came(operation: Operation, served: Json, _: object) -> Any:  # noqa: ANN401
@@ -426,18 +428,18 @@ class Context(notes.Notes):
         patch = self._patch()
         payload = {"privacy": "internal", "value": patch}
         act = {"act": "commit", "patch": payload}  # for which version is known when it is made
-        await self._await(self._own("commit", "commit", None, act, self._committed(patch)))
+        await self._await(self._own("commit", "commit", None, act, self._committed()))
 
-    def _committed(self, patch: Json) -> Callable[[Operation, Json, Json | None], None]:
+    def _committed(self) -> Callable[[Operation, Json, Json | None], None]:
         def done(operation: Operation, served: Json, committed: Json | None) -> None:
             if served["outcome"] == "conflict":
-                message = f"another step has made the state's version {(committed or {}).get('version')}"
+                self._conductor.version = (committed or {}).get("version", self._conductor.version)
+                message = f"another step has made the state's version {self._conductor.version}"
                 conflict = StateConflict(message, code="state_conflict", fix=fix("state_conflict"))
                 conflict.call = operation.call
                 raise conflict
             recorded = (committed or {}).get("patch")
-            rest = None if recorded is None else _core.commit_left(recorded, patch)
-            if rest is None:
+            if recorded is None or not self._holds(recorded):
                 divergence = self._conductor.player.stuck(
                     self._conductor.core, "commit", "commit", "internal", operation.lane, None, None
                 )
@@ -448,6 +450,11 @@ class Context(notes.Notes):
             self._refresh()
 
         return done
+
+    def _holds(self, recorded: Json) -> bool:
+        """Whether the state has all that a recorded commit wrote: merging it in once more changes nothing."""
+        now = to_json(self.state)
+        return not _core.merge_diff(now, _core.merge_patch(now, recorded))
 
     def _refresh(self) -> None:
         """After a retry for a conflict, what follows the last commit is the state as it is now."""

@@ -36,6 +36,11 @@ class Diverged(Ended):
 
 
 @dataclass(frozen=True)
+class Returned(Ended):
+    """Agent code has come to its own end: what it left behind asks for nothing any more."""
+
+
+@dataclass(frozen=True)
 class Cancelled(Ended):
     """Somebody wants the run to end."""
 

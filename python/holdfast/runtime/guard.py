@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.gateway.outcomes import Suspended, fix
+from holdfast.gateway.shapes import refuse
 from holdfast.runtime.runs import ENDED, RunError
 from holdfast.runtime.worker import worker_name
 
@@ -35,6 +36,10 @@ def guard(runtime: Runtime, **options: Any) -> Callable[[Callable[P, R]], Callab
     """
 
     def wrap(function: Callable[P, R]) -> Callable[..., R]:
+        if inspect.iscoroutinefunction(function):
+            raise refuse(
+                "bad_tool", f"{function.__name__} is async: guard a plain function, or make it a tool"
+            )
         tool = runtime.gateway.tool(**options)(function)
         agent = f"guard:{tool.name}"
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.store import Claim, Record
 
 Json = dict[str, Any]
+POLL = 0.2
+"""Seconds between looks at a run that another worker has, or that waits for time."""
 ACCOUNTS = ("tool_calls", "tokens", "usd_micros", "children")
 
 
@@ -53,21 +55,38 @@ async def begun(
 
 async def drive(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> None:
     """Works on one run, and on its children, until only a person or another run can help."""
-    worker = Worker(runtime, concurrency=16, lease=lease, run=run)
     while True:
-        summary = await worker.drive(claim)
-        claim, status = None, runtime.status_of(run)
-        if status in ENDED:
+        claimed = await _pass(runtime, run, lease, claim)
+        claim = None
+        if runtime.status_of(run) in ENDED:
             return
-        children = _open_children(runtime, run)
-        if children:
-            await asyncio.gather(*(drive(runtime, child, lease) for child in children))
-            if len(_open_children(runtime, run)) < len(children):
-                continue
-        if _elsewhere(runtime, run):
-            await asyncio.sleep(worker.poll)
-        elif status not in ("running", "pending") or not summary.claimed:
+        if claimed:
+            continue
+        family = [run, *_descendants(runtime, run)]
+        due = min((at for one in family if (at := next_due(runtime, one)) is not None), default=None)
+        wait = None if due is None else (due - runtime.store._core.wall_ms) / 1000
+        if wait is not None and not (wait > 0 and runtime.store.clock is not None):
+            await asyncio.sleep(max(0.001, min(wait, POLL)))
+        elif any(_elsewhere(runtime, one) for one in family):
+            await asyncio.sleep(POLL)
+        else:
             return
+
+
+async def _pass(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> int:
+    """Runs what is ready of a run and of its children, without waiting for time; how many attempts that
+    were."""
+    worker = Worker(runtime, concurrency=16, lease=lease, run=run, stays=False)
+    claimed = (await worker.drive(claim)).claimed
+    if runtime.status_of(run) in ENDED:
+        return claimed
+    children = _open_children(runtime, run)
+    return claimed + sum(await asyncio.gather(*(_pass(runtime, child, lease) for child in children)))
+
+
+def _descendants(runtime: Runtime, run: str) -> list[str]:
+    found = _open_children(runtime, run)
+    return found + [inner for child in found for inner in _descendants(runtime, child)]
 
 
 def _elsewhere(runtime: Runtime, run: str) -> bool:

@@ -52,8 +52,11 @@ class Operation:
     value: Any = UNKNOWN
     error: BaseException | None = None
     wait: Json | None = None
+    running: bool = False
     abandoned: bool = False
     """Nobody awaits it any more."""
+    sharers: list[Operation] = field(default_factory=list, repr=False)
+    """Others that asked for the same call under its key: they get its outcome too."""
 
     def way(self, conductor: Any) -> Way:  # noqa: ANN401 (see Conductor)
         """Does it, or goes on with it, and returns what agent code gets."""
@@ -211,6 +214,18 @@ class Spawn(Own):
             changed = children.allowed(ruled, subject)
             self.act |= {"escrow": changed["escrow"], "input": payload(changed["input"], "internal")}
         return (yield from super().way(conductor))
+
+    def served(self, conductor: Any) -> Way:  # noqa: ANN401
+        """Makes the child's run, unless it is there: whoever opened the call may have died before that."""
+        run = conductor.child_of(self.call)
+        made = conductor.makes_child(run)
+        if made is not None:
+            try:
+                yield Commit(made)
+            except CommandError as error:
+                if error.code != "run_exists":
+                    raise
+        return run
 
 
 @dataclass(eq=False)

@@ -208,15 +208,9 @@ class Runtime:
         """What makes a run of an agent."""
         own = agent.options
         budget = options.get("budget") or own.budget or self._budget
-        chosen: Json = {
-            "attempts": own.attempts,
-            "backoff_max_ms": round(own.backoff_max * 1000),
-            "backoff_ms": round(own.backoff * 1000),
+        chosen: Json = _settings(own) | {
             "budget": dict(budget) if budget else None,
-            "concurrency_key": own.concurrency_key,
-            "kind": "replayed",
             "package": self.package(),
-            "queue": own.queue,
             "role": own.role,
         }
         chosen |= {name: value for name, value in options.items() if value is not None and name != "budget"}
@@ -417,16 +411,7 @@ class Runtime:
 
     def new_step(self, agent: Agent[..., Any], step: str, given: Json, after: list[str]) -> Json:
         """A step, as the core reads it."""
-        own = agent.options
-        options = {
-            "attempts": own.attempts,
-            "backoff_max_ms": round(own.backoff_max * 1000),
-            "backoff_ms": round(own.backoff * 1000),
-            "concurrency_key": own.concurrency_key,
-            "kind": "replayed",
-            "queue": own.queue,
-        }
-        made = new_step(agent.name, options, self.store._core.wall_ms)
+        made = new_step(agent.name, _settings(agent.options), self.store._core.wall_ms)
         return made | {"after": after, "id": step, "input": payload(given, "internal")}
 
     def child_call(
@@ -443,8 +428,7 @@ class Runtime:
             options["session"] = claim.session
         at_ms = self.store._core.wall_ms
         made = new_run(agent.name, given, {}, options, at_ms) | {"id": run, "parent": claim.run}
-        settings = {"attempts": own.attempts, "kind": "replayed", "queue": own.queue}
-        return _core.Call.create(claim.by(), made, [new_step("main", settings, at_ms)], "barrier")
+        return _core.Call.create(claim.by(), made, [new_step("main", _settings(own), at_ms)], "barrier")
 
     def result_of(self, run: str, value: Any) -> Any:  # noqa: ANN401
         """A run's result through the type that its agent declares."""
@@ -463,7 +447,7 @@ class Runtime:
     def _loop(self) -> asyncio.AbstractEventLoop:
         """A loop of this runtime's own, in a thread of its own."""
         with self._lock:
-            if self._thread is None or self._thread[0] != os.getpid():
+            if self._thread is None or self._thread[0] != os.getpid() or not self._thread[2].is_alive():
                 loop = asyncio.new_event_loop()
                 thread = threading.Thread(
                     target=self._serve, args=(loop,), name="holdfast-runtime", daemon=True
@@ -498,6 +482,10 @@ class Runtime:
 
     def _sync(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for work on that loop, also inside another loop that runs (a notebook's)."""
+        if self._thread is not None and self._thread[2] is threading.current_thread():
+            work.close()
+            told = "this runs on the runtime's own loop, which would wait for itself: await the async form"
+            raise RuntimeError(told)
         future = asyncio.run_coroutine_threadsafe(work, self._loop())
         try:
             return future.result()
@@ -507,6 +495,18 @@ class Runtime:
 
     def __repr__(self) -> str:
         return f"<Runtime {self._given}>"
+
+
+def _settings(own: Options) -> Json:
+    """What an agent's options say about its steps."""
+    return {
+        "attempts": own.attempts,
+        "backoff_max_ms": round(own.backoff_max * 1000),
+        "backoff_ms": round(own.backoff * 1000),
+        "concurrency_key": own.concurrency_key,
+        "kind": "replayed",
+        "queue": own.queue,
+    }
 
 
 def _id(run: str | Run) -> str:

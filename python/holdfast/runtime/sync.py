@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import inspect
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ class SyncContext:
         return method
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+        if not inspect.iscoroutine(work):
+            raise TypeError("a plain agent waits for one thing at a time: write an async agent for this")
         if threading.get_ident() != self._thread:
             work.close()
             raise RuntimeError("a plain agent's context is for its own thread: write an async agent for more")

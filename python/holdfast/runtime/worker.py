@@ -9,7 +9,7 @@ import socket
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast import _core
 from holdfast.errors import CommandError, HoldfastError
@@ -18,7 +18,6 @@ from holdfast.runtime.conductor import LOST
 from holdfast.runtime.ends import Cancelled as CancelledEnd
 from holdfast.runtime.ends import Lost
 from holdfast.runtime.runs import ENDED
-from holdfast.store.commands import failure, payload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +72,8 @@ class Worker:
     queues: Sequence[str] = ()
     poll: float = 0.2
     run: str | None = None
+    stays: bool = True
+    """Whether it waits for timers and retries when nothing else is left."""
     summary: Summary = field(default_factory=Summary)
     _attempts: dict[Attempt, float] = field(default_factory=dict, repr=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, repr=False)
@@ -143,6 +144,8 @@ class Worker:
     async def claim(self) -> Claim | None:
         """The best step that it may have."""
         runtime = self.runtime
+        if not runtime.agents:
+            return None  # an empty list would mean everybody's
         return await runtime.store.aio.claim(
             worker=self.name,
             lease=self.lease,
@@ -193,7 +196,7 @@ class Worker:
 
     async def _worth_staying(self) -> bool:
         """Waits for a timer or a retry, if there is one to wait for."""
-        due = self.runtime.next_due(self.run)
+        due = self.runtime.next_due(self.run) if self.stays else None
         if due is None:
             return False
         wait = (due - self.runtime.store._core.wall_ms) / 1000
@@ -215,20 +218,28 @@ class Worker:
                     came_to = await attempt.run()
                 finally:
                     del self._attempts[attempt]
-        except HoldfastError as error:
-            # The store takes nothing, or the step is another's: it is claimed again when its lease is over.
+        except Exception as error:
             log.warning("%s: %s", claim.run, error, extra={"run": claim.run, "step": claim.step})
-            came_to = "lost"
+            came_to = await self._let_go(claim)
         self.summary = self.summary.plus(came_to)
 
     async def _unknown(self, claim: Claim) -> str:
-        """A step whose function this worker does not have."""
+        """A step whose function this worker does not have: another one may."""
         name = (claim.step_input or {}).get("function", claim.agent)
-        told, message = failure(f"no function is registered for the step {name}", retryable=True)
-        command: dict[str, Any] = {"command": "fail", "ended_by": [], "failure": told}
-        command |= {"claim": claim.core(), "message": payload(message, "internal")}
-        await self.runtime.store.aio.run(_core.Call.command(claim.run, claim.by(), command, "barrier"))
-        return "failed"
+        log.warning("%s: no function is registered for the step %s", claim.run, name)
+        await self.runtime.store.aio.release(claim, reason="yielded")
+        await self._pause(self.poll)
+        return "released"
+
+    async def _let_go(self, claim: Claim) -> str:
+        """Gives a step back whose attempt ended in an error of ours; else it is claimed when its lease is
+        over."""
+        try:
+            await self.runtime.store.aio.release(claim, reason="yielded")
+        except HoldfastError:
+            return "lost"
+        await self._pause(self.poll)
+        return "released"
 
     # Leases.
 

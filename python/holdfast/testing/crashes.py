@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 When = Literal["before", "after"]
 LEASE = 30.0
+PERMIT = 120.0
+"""Seconds after which a permit can no longer act; a tool with a longer timeout is looked at more often."""
 ROUNDS = 50
 """How often a run is taken up again before it counts as stuck."""
 
@@ -236,7 +238,7 @@ class _Play:
             store, scene = self.process(None, "after")
             run = self._started(store, scene)
             assert run is not None
-            self.clock.advance(seconds=LEASE + 3600)  # the dead one's lease and permits are over
+            self.clock.advance(seconds=LEASE + PERMIT)  # the dead one's lease and permits are over
             self._on(store, scene, run)
         return Run(scene.runtime, run), store.frames
 
@@ -271,7 +273,7 @@ class _Play:
                     runtime.effects.resolve(doubt.id, by="dana", did_not_happen=True)
                 helped = True
             except HoldfastError:
-                self.clock.advance(seconds=3600)  # its permit may still act
+                self.clock.advance(seconds=PERMIT)  # its permit may still act
                 helped = True
         waits = {wait["on"] for wait in run.refresh().waiting_on}
         if "timer" in waits or run.status == "running":

@@ -55,6 +55,8 @@ mutants! {
     OffsetsGoBack,
     /// A fork does again what its parent has done.
     ForkRepeats,
+    /// A paused run goes on making calls.
+    ActWhilePaused,
     /// A timer ends before its time.
     TakeEarly,
     /// A step wakes before what it waits for has come.

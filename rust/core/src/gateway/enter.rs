@@ -22,6 +22,7 @@ use crate::records::{
 };
 use crate::run::{Case, Claim, Decided, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
+use crate::transitions::RunPhase;
 
 /// The grant that is spent already, and a decision to record if policy changed.
 type StillAllowed = (Option<GrantId>, Vec<Draft>);
@@ -54,6 +55,9 @@ impl Case<'_> {
         let run = self.open_run()?;
         if run.cancel_requested {
             return Err(Refused::CancelRequested);
+        }
+        if run.phase == RunPhase::Paused && !mutant(Mutant::ActWhilePaused) {
+            return Err(Refused::RunPaused);
         }
         check_tool(entering)?;
         if step.kind == StepKind::Attached && entering.key.is_none() && !mutant(Mutant::NoKeyNeeded) {

@@ -63,6 +63,11 @@ impl Delivery {
         self.cancelled.values().next().copied()
     }
 
+    /// Whether a recorded outcome has yet to be delivered at its place.
+    pub fn has_place(&self, call: CallId) -> bool {
+        self.recorded.values().any(|place| place.call == call)
+    }
+
     /// After how long the await of a call was cancelled when it was recorded, if that has not come again.
     pub fn cancelled(&self, call: CallId) -> Option<u64> {
         self.cancelled.values().find(|(cancelled, _)| *cancelled == call).map(|(_, elapsed)| *elapsed)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Asked, Calm, Delivery, Match, Matcher};
+use super::{Asked, Calm, Delivery, Match, Matcher, Then};
 use crate::ids::{CallId, StepId};
 use crate::records::{CallKind, ReplayDiverged};
 use crate::state::{Outcome, RunState};
@@ -38,6 +38,11 @@ impl Player {
     /// Says what a call is. A new one gets this id once it is [`Player::opened`].
     pub fn ask(&mut self, id: CallId, asked: Asked, quiet: bool) -> Match {
         let found = self.matcher.ask(&asked, quiet);
+        if let Match::Recorded(recorded, Then::Serve) = found
+            && !self.delivery.has_place(recorded)
+        {
+            self.delivery.loosen(recorded); // asked for once more under its key, or another step's: it holds up nobody
+        }
         if found == Match::New {
             self.asked.insert(id, asked);
         }

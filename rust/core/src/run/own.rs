@@ -15,6 +15,7 @@ use crate::records::{
     StepWaiting, TimerFired, TimerSet, Wait, WaitOn,
 };
 use crate::state::{Call, Mail, Placed, RunState, Step};
+use crate::transitions::RunPhase;
 
 /// A call as agent code makes it.
 #[serde_with_macros::skip_serializing_none]
@@ -102,6 +103,9 @@ impl Case<'_> {
         let run = self.open_run()?;
         if run.cancel_requested {
             return Err(Refused::CancelRequested);
+        }
+        if run.phase == RunPhase::Paused && !mutant(Mutant::ActWhilePaused) {
+            return Err(Refused::RunPaused);
         }
         if !act.fits(opening.kind) {
             return Err(Refused::BadCall(opening.kind));

@@ -10,7 +10,7 @@ use crate::content::{ContentError, Openings, open};
 use crate::ids::{CallId, StepId};
 use crate::merge::merge;
 use crate::mutants::{Mutant, mutant};
-use crate::records::{Body, Fold, Record, RunRetried, StatePatched};
+use crate::records::{Body, CallKind, Fold, Record, RunRetried, StatePatched};
 use crate::transitions::{RunEvent, StepEvent, run_after};
 
 type Done = Result<(), Illegal>;
@@ -201,6 +201,14 @@ impl RunState {
                 step.go(StepEvent::RetryScheduled, record)?;
                 step.count_try();
                 step.not_before = Some(body.not_before);
+                // The state was changed meanwhile, and nothing of it was committed here: the next try sees it fresh.
+                let conflict =
+                    body.failure.code.as_ref().is_some_and(|code| code.as_str() == "state_conflict");
+                let uncommitted =
+                    !self.calls.values().any(|call| call.step == id && call.kind == CallKind::Commit);
+                if conflict && uncommitted && body.ended_by.is_empty() {
+                    self.step_mut(id, record)?.first_claim = None;
+                }
                 self.mark_reruns(id, &body.ended_by);
                 Ok(())
             }
