@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 folder, jobs, most = arguments()
 store = SQLiteStore(folder / "agentledger.db")
+store.init()
 runtime = Runtime(store=store, blobs=LocalBlobStore(folder / "blobs"))
 
 
