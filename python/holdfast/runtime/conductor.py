@@ -136,6 +136,7 @@ class Conductor:
         if elapsed is not None and what != "serve":
             # Its await was cancelled then: it is given the time to be cancelled again before it goes on.
             self._held[operation.call] = operation
+            operation.resolves = what == "resolve"
             self.loop.call_later(elapsed / 1000 + self._graces[1], self._unheld, operation)
         elif what == "serve":
             self._awaited[operation.call] = operation
@@ -195,10 +196,8 @@ class Conductor:
         self._fresh.pop(operation.call, None)
         self._waiting.pop(operation.call, None)
         self._late = [late for late in self._late if late is not operation]
-        if self._held.pop(operation.call, None) is not None and operation.effect == "write":
-            self._launch(
-                operation
-            )  # nobody awaits it, and still somebody has to find out whether it happened
+        if self._held.pop(operation.call, None) is not None and operation.resolves:
+            self._launch(operation)  # it was sent off: somebody has to find out whether it happened
         known = operation.call in self._operations
         if not operation.running:
             self._operations.pop(operation.call, None)

@@ -53,6 +53,8 @@ class Operation:
     error: BaseException | None = None
     wait: Json | None = None
     running: bool = False
+    resolves: bool = False
+    """It was sent off before, and nobody knows what came of it."""
     abandoned: bool = False
     """Nobody awaits it any more."""
     sharers: list[Operation] = field(default_factory=list, repr=False)
