@@ -17,7 +17,7 @@ from pathlib import Path
 from measure import Spread
 
 PACKAGES: list[str] = []
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "peer_jobs"
 ENVIRONMENTS = HERE.parent.parent / "target" / "bench-envs"
 ROUNDS, JOBS, MANY, LONG = 5, 100, 64, 300
 HEAD = f"jobs/s, {MANY} at once | ours against it | loop late, p99 ms"
