@@ -212,8 +212,18 @@ impl Coded for Refused {
             Self::NoSuchCapability => Code::NoSuchCapability,
             Self::CapabilityExceeded => Code::CapabilityExceeded,
             Self::BadTool => Code::BadTool,
+            Self::Value(_) | Self::Body(_) => self.inner_code(),
+        }
+    }
+}
+
+impl Refused {
+    /// The code of what a refusal only passes on.
+    fn inner_code(&self) -> Code {
+        match self {
             Self::Value(error) => error.code(),
             Self::Body(error) => error.code(),
+            _ => Code::Internal, // it has one of its own
         }
     }
 }
