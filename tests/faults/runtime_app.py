@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import holdfast as hf
@@ -27,12 +28,13 @@ def attempts() -> list[tuple[str, str]]:
     return [(what, key) for what, key in lines]
 
 
-def _send(what: str, key: str) -> None:
+def _send(what: str, key: str, name: str | None = None) -> None:
     """One attempt, whole or not at all: a name that is there was sent."""
     LEDGER.mkdir(exist_ok=True)
-    path = LEDGER / f"{uuid.uuid4().hex}.sent"
-    path.with_suffix(".new").write_text(f"{what}\t{key}\n")
-    path.with_suffix(".new").rename(path)
+    new = LEDGER / f"{uuid.uuid4().hex}.new"
+    new.write_text(f"{what}\t{key}\n")
+    with suppress(FileExistsError):  # a link is made once, whoever comes at the same time
+        os.link(new, LEDGER / f"{name or new.stem}.sent")
 
 
 def _slowly() -> None:
@@ -44,10 +46,9 @@ def _slowly() -> None:
 
 @rt.tool(effect="write", idempotent=hf.Keyed(ttl=3600))
 def keyed(what: str, call: hf.Call) -> str:
-    """A provider that honours its key: a repeat is seen, and does nothing new."""
+    """A provider that honours its key: a repeat does nothing new, also beside a worker that woke up late."""
     _slowly()
-    if not any(key == call.key for _, key in attempts()):
-        _send(what, call.key)
+    _send(what, call.key, name=call.key)
     _slowly()
     return what
 

@@ -88,7 +88,13 @@ def helped(rt: hf.Runtime, sent: Callable[[], list[tuple[str, str]]]) -> int:
                 rt.effects.resolve(doubt.id, by="dana", did_not_happen=True)
             resolved += 1
         except hf.HoldfastError as error:
-            if error.code not in ("permit_may_act", "not_in_doubt", "run_ended", "store_busy"):
+            if error.code not in (
+                "permit_may_act",
+                "not_in_doubt",
+                "run_ended",
+                "store_busy",
+                "no_such_call",
+            ):
                 raise
     return resolved
 
@@ -109,7 +115,7 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
 
     seed, budget = new_seed(), seconds()
     rng = random.Random(seed)
-    kills_wanted = 200 if budget is None else 10**9
+    kills_wanted = 120 if budget is None else 10**9
     end = time.monotonic() + (budget or 420.0)
     runs: list[str] = []
     cancelled: set[str] = set()

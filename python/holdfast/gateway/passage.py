@@ -96,6 +96,7 @@ class Passenger:
         self.served: Json | None = None
         self.fatal: BaseException | None = None
         self.votes: list[tuple[str, Approve | Deny]] = []
+        self.overtaken = False
 
     def _passage(self) -> _core.Passage:
         asked, gateway, claim = self.asked, self.gateway, self.asked.claim
@@ -123,7 +124,15 @@ class Passenger:
         while True:
             match what:
                 case "commit":
-                    told = yield Commit(detail)
+                    try:
+                        told = yield Commit(detail)
+                    except CommandError as error:
+                        if error.code != "not_in_doubt" or self.overtaken:
+                            raise
+                        # Somebody has resolved the doubt while the tool was asked: the journal knows how.
+                        self.overtaken, self.way = True, self._passage()
+                        what, detail = self.way.begin()
+                        continue
                     what, detail = self._told(told)
                 case "validate":
                     what, detail = self.way.answer(self._validated(detail["arguments"]))
