@@ -265,8 +265,8 @@ def test_what_was_given_up_is_resolved_if_it_was_sent_off_and_else_never_made() 
         return testing.Scene(runtime, impatient)
 
     def once(_: list[str], seen: list[str]) -> bool:
-        # A crash before it was given up leaves a request that the kit approves; after that it is never made.
-        return sorted(name for name in seen if name != "never") == ["after", "fast", "slow"]
+        # What was given up may not happen (a crash came first, and nobody awaits it any more); nothing twice.
+        return len(seen) == len(set(seen)) and {"after", "fast"} <= set(seen)
 
     report = testing.crash_everywhere(build, same=once, check=False)
     # Whether the slow one was given up in time is another question in another process.
