@@ -105,12 +105,13 @@ def test_verify_says_what_it_found_and_what_that_shows(tmp_path: Path) -> None:
     url = ("--store", str(tmp_path / "s"))
     done = holdfast("verify", *url)
     assert (done.returncode, done.stderr) == (0, "")
-    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[:7])
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[:8])
     assert lines == {"streams": "2", "frames": "6", "records": "8", "contents": "7", "blobs": "0"} | {
         "erased": "0",
         "problems": "0",
+        "sealed": "0",
     }
-    assert done.stdout.splitlines()[7] == "verified"
+    assert done.stdout.splitlines()[8] == "verified"
     assert "what this shows: every record follows from the one before" in done.stdout
 
     report = told(holdfast("verify", run, "--json", *url))

@@ -59,6 +59,9 @@ FORBIDDEN: list[tuple[str, str, str]] = [
     ("*", r"(?<![\w.])/(work|root|home)/", "a path of one machine"),
 ]
 
+ALONE = ("python/holdfast/evidence/standalone.py", "python/holdfast/evidence/standalone_files.py")
+"""The verifier in a bundle: it shares no code with the core, so it hashes by itself."""
+
 
 def numbered(text: str, found: re.Match[str]) -> int:
     """The line that a match stands on."""
@@ -132,7 +135,7 @@ def forbidden(path: str, text: str) -> Iterator[str]:
     """What only some rooms may touch."""
     code = without_tests(bare_rust(text)) if path.endswith(".rs") else text
     for where, pattern, why in FORBIDDEN:
-        if fnmatch(path, where):
+        if fnmatch(path, where) and not (path in ALONE and "hash" in why):
             looked_at = text if where == "*" else code
             for found in re.finditer(pattern, looked_at):
                 yield f"line {numbered(looked_at, found)}: {found[0].strip()!r} may not stand here: {why}"

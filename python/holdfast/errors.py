@@ -47,14 +47,16 @@ class StateError(HoldfastError, ValueError):
 
 
 class VerifyError(HoldfastError):
-    """The first bad record of a stream.
+    """The first thing that is wrong with a stream, a bundle, a seal or a key.
 
     Attributes:
-        stream: the stream's id.
-        seq: the place of the first bad record.
+        stream: the stream's id, where it is about one.
+        seq: the place of the first bad record, where it is about one.
     """
 
-    def __init__(self, message: str, *, code: str, fix: str = "", stream: str, seq: int) -> None:
+    def __init__(
+        self, message: str, *, code: str, fix: str = "", stream: str | None = None, seq: int | None = None
+    ) -> None:
         super().__init__(message, code=code, fix=fix)
         self.stream = stream
         self.seq = seq

@@ -1,6 +1,6 @@
 """A second migration, synthetic for now, killed before, between and after each of its statements.
 
-The build with planted faults knows it (``HOLDFAST_SECOND_MIGRATION``) and dies where it is told to
+The build with planted faults knows it (``HOLDFAST_NEXT_MIGRATION``) and dies where it is told to
 (``HOLDFAST_DIE_AT_STATEMENT``). What must hold: the schema is the old one or the new one and never half of
 it, nothing is lost, a process of the old schema goes on where it may and is refused where it may not.
 """
@@ -37,7 +37,7 @@ def opened(
     build: str, folder: Path, run: str, *, second: str = "", migrate: bool = False, die: int = -1
 ) -> Any:
     """What a process of the build says that opens the store; None if it died."""
-    environment = os.environ | {"PYTHONPATH": build, "HOLDFAST_SECOND_MIGRATION": second}
+    environment = os.environ | {"PYTHONPATH": build, "HOLDFAST_NEXT_MIGRATION": second}
     environment |= {"HOLDFAST_DIE_AT_STATEMENT": str(die)}
     command = [sys.executable, "-c", OPENED, str(folder), "migrate" if migrate else "", run]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)

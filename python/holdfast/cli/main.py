@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import _core, demo
-from holdfast.cli import output, people, runs, store
+from holdfast.cli import output, people, proof, runs, store
 
 app = typer.Typer(
     cls=output.Commands,
@@ -73,9 +73,12 @@ def _schema(
     typer.echo(json.dumps({**found, "$defs": definitions}, indent=2))
 
 
-store.add_to(app)
+journal = store.add_to(app)
 people.add_to(app)
 runs.add_to(app)
+evidence = typer.Typer(no_args_is_help=True, help="Prove what a run did.")
+app.add_typer(evidence, name="evidence")
+proof.add_to(app, journal, evidence)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,8 +40,8 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run, a session or '
 DEFAULT = "./runs"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Adds the commands."""
+def add_to(app: typer.Typer) -> typer.Typer:
+    """Adds the commands; returns those of the journal, for what others add to them."""
     for name, command in (
         ("verify", _verify),
         ("doctor", _doctor),
@@ -53,10 +54,11 @@ def add_to(app: typer.Typer) -> None:
         ("migrate", _migrate),
     ):
         app.command(name)(command)
-    journal = typer.Typer(no_args_is_help=True, help="Read the journal.")
+    journal = typer.Typer(no_args_is_help=True, help="Read the journal, and seal it.")
     journal.command("tail")(_tail)
     journal.callback()(lambda: None)  # keeps `tail` a word of its own
     app.add_typer(journal, name="journal")
+    return journal
 
 
 def _folder(url: str) -> str:
@@ -99,7 +101,7 @@ def _told(report: Report) -> dict[str, Any]:
 
 
 def _show_report(report: Report) -> None:
-    names = ("streams", "frames", "records", "contents", "blobs", "erased", "head")
+    names = ("streams", "frames", "records", "contents", "blobs", "erased", "sealed", "head")
     rows = [(name, getattr(report, name)) for name in names if getattr(report, name) is not None]
     output.facts([*rows, ("problems", report.problem_count)])
     for problem in report.problems[:SHOWN]:
@@ -116,13 +118,20 @@ def _verify(
         list[str] | None,
         typer.Option("--head", metavar="STREAM=HASH", help="Where a stream ended, as it was kept elsewhere."),
     ] = None,
+    seal: Annotated[
+        list[Path] | None, typer.Option("--seal", metavar="FILE", help="A seal that was kept elsewhere.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="LINE", help="The public line of a key that seals are signed with."),
+    ] = None,
     store: Url = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Audit the journal: chain, contents, blobs, rows and files. Exit code 3 if anything is wrong."""
-    heads = _heads(head or [])
+    """Audit the journal: chain, contents, blobs, rows, files, seals. Exit code 3 if anything is wrong."""
+    heads, seals = _heads(head or []), [one.read_text("utf-8") for one in seal or ()]
     with reading(store) as opened, output.watching("auditing") as watch:
-        report = opened.verify(run, heads=heads, watch=watch)
+        report = opened.verify(run, heads=heads, seals=seals, keys=key or (), watch=watch)
     if as_json:
         output.print_json(_told(report))
     else:

@@ -5,7 +5,7 @@ from holdfast.store.clock import FakeClock
 from holdfast.store.commands import Claim
 from holdfast.store.door import Store, open_store
 from holdfast.store.reading import Record
-from holdfast.store.reports import Findings, Problem, Report, doctor, migrations, restore
+from holdfast.store.reports import Findings, Problem, Report, Seal, doctor, migrations, restore
 
 __all__ = [
     "AsyncStore",
@@ -15,6 +15,7 @@ __all__ = [
     "Problem",
     "Record",
     "Report",
+    "Seal",
     "Store",
     "doctor",
     "migrations",

@@ -13,13 +13,14 @@ from holdfast.store import asks, forks
 from holdfast.store.aio import AsyncStore
 from holdfast.store.commands import SYSTEM, human
 from holdfast.store.reading import FIXES, Erased, Kept, Record
-from holdfast.store.reports import Report, report_of, watched
+from holdfast.store.reports import Report, Seal, report_of, watched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
+    from holdfast.keys import Key
     from holdfast.store.asks import Asked
     from holdfast.store.clock import FakeClock
     from holdfast.store.reports import Watch
@@ -219,6 +220,8 @@ class Store:
         run: str | None = None,
         *,
         heads: Mapping[str, str] | None = None,
+        seals: Sequence[str] = (),
+        keys: Sequence[str] = (),
         watch: Watch | None = None,
     ) -> Report:
         """Audits everything, or one run: chain, contents, blobs, rows, files.
@@ -226,13 +229,34 @@ class Store:
         Args:
             run: a run, a session or ``"store"``; without one, everything.
             heads: heads that were kept elsewhere, by stream: they show a missing end or a rewriting.
+            seals: seals that were kept elsewhere: they show the same for everything.
+            keys: public lines of the keys that seals are signed with.
             watch: hears how many frames were audited, and of how many.
         """
         kept, core = dict(heads or {}), self._core
         if core is CLOSED:
             core.barrier()  # says that it is closed
-        told = watched(lambda p: _core.store_verify(core, run, kept, p), watch)
+        told = watched(lambda p: _core.store_verify(core, run, kept, list(seals), list(keys), p), watch)
         return report_of(told)
+
+    def seal(self, key: Key, *, by: str = "holdfast") -> Seal:
+        """Seals all that was committed so far: a signed head of the whole journal, to be kept elsewhere.
+
+        Where nothing came since the newest seal, that is returned.
+        """
+        from holdfast import keys
+
+        actor = SYSTEM if by == "holdfast" else human(by)
+        return Seal(**_core.store_seal(self._core, actor, keys.read(key)))
+
+    def seals(self, limit: int = 100) -> list[Seal]:
+        """The seals, newest first."""
+        return [Seal(**seal) for seal in _core.store_seals(self._core, limit)]
+
+    def consistency(self, old: str, new: str) -> list[str]:
+        """What proves that all that the old seal covers is what the new one begins with."""
+        first, second = _core.checkpoint_read(old), _core.checkpoint_read(new)
+        return _core.store_consistency(self._core, first["size"], second["size"])
 
     def stats(self) -> dict[str, Any]:
         """What the store is and how it does: sizes, counts, processes, syncs."""

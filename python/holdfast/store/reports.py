@@ -49,11 +49,27 @@ class Report:
     """What the audit shows, and what it cannot."""
     head: str | None = None
     """Where the audited stream ends, if it was one: keep it elsewhere."""
+    sealed: int = 0
+    """How many commits are under the newest seal."""
 
     @property
     def first_bad(self) -> Problem | None:
         """The first thing that is wrong."""
         return self.problems[0] if self.problems else None
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A signed head of the whole journal."""
+
+    size: int
+    """How many commits it covers."""
+    root: str
+    """Of the tree over them, in hex."""
+    checkpoint: str
+    """The signed note: keep it where whoever keeps the store cannot change it."""
+    pos: int
+    """The frame that records it."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +90,7 @@ class Findings:
 def report_of(told: dict[str, Any]) -> Report:
     """The core's report."""
     problems = [Problem(**problem) for problem in told["listed"]]
-    same = ("records", "frames", "streams", "contents", "blobs", "erased", "guarantee", "head")
+    same = ("records", "frames", "streams", "contents", "blobs", "erased", "guarantee", "head", "sealed")
     fields: dict[str, Any] = {name: told.get(name) for name in same}
     return Report(ok=told["problems"] == 0, problems=problems, problem_count=told["problems"], **fields)
 

@@ -7,6 +7,7 @@ use holdfast_core::chain::ChainError;
 use holdfast_core::content::ContentError;
 use holdfast_core::contracts::hook::HookSpecError;
 use holdfast_core::error::{Code, Coded};
+use holdfast_core::evidence::{BundleError, NoteError};
 use holdfast_core::ids::IdError;
 use holdfast_core::journal::TransactError;
 use holdfast_core::merge::DiffError;
@@ -78,6 +79,7 @@ impl Raise for StoreError {
             Self::Chain(error) => error.raise(py),
             Self::Content(error) => error.raise(py),
             Self::Id(error) => error.raise(py),
+            Self::Note(error) => error.raise(py),
             Self::KeyConflict(_) => {
                 build(py, "CommandError", self.code(), &self.to_string(), &PyDict::new(py))
             }
@@ -100,6 +102,19 @@ impl Raise for ChainError {
         fields.set_item("stream", self.stream.to_string())?;
         fields.set_item("seq", self.seq)
     }
+}
+
+impl Raise for BundleError {
+    const CLASS: &'static str = "VerifyError";
+    fn fields(&self, fields: &Bound<'_, PyDict>) -> PyResult<()> {
+        let (stream, seq) = self.place();
+        fields.set_item("stream", stream.map(|stream| stream.to_string()))?;
+        fields.set_item("seq", seq)
+    }
+}
+
+impl Raise for NoteError {
+    const CLASS: &'static str = "VerifyError";
 }
 
 /// A panic in the core: a bug, said as such.

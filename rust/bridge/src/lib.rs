@@ -5,6 +5,7 @@ mod canonical;
 mod content;
 mod enter;
 mod error;
+mod evidence;
 mod gateway;
 mod journal;
 mod records;
@@ -31,5 +32,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     store::register(m)?;
     gateway::register(m)?;
     replay::register(m)?;
-    store_care::register(m)
+    store_care::register(m)?;
+    evidence::register(m)
 }

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 
 use crate::enter::enter;
 use crate::error::Raise;
+use crate::evidence::{notes, verifiers};
 use crate::store::{Store, objects, typed};
 
 /// How far long work has come, and whether it is to stop. Nobody calls back into Python for it.
@@ -58,12 +59,14 @@ impl Progress {
 
 /// Audits a store, or one stream of it, against heads that were kept elsewhere.
 #[pyfunction]
-#[pyo3(signature = (store, stream, heads, progress, /))]
+#[pyo3(signature = (store, stream, heads, seals, keys, progress, /))]
 fn store_verify<'py>(
     py: Python<'py>,
     store: &Bound<'py, Store>,
     stream: Option<&str>,
     heads: &Bound<'py, PyAny>,
+    seals: Vec<String>,
+    keys: Vec<String>,
     progress: &Bound<'py, Progress>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let parse =
@@ -71,7 +74,12 @@ fn store_verify<'py>(
     let stream = stream.map(parse).transpose()?;
     let texts: BTreeMap<String, RecordHash> = typed(heads)?;
     let heads = texts.into_iter().map(|(text, head)| Ok((parse(&text)?, head)));
-    let scope = Scope { stream, heads: heads.collect::<PyResult<_>>()? };
+    let scope = Scope {
+        stream,
+        heads: heads.collect::<PyResult<_>>()?,
+        seals: notes(py, seals)?,
+        keys: verifiers(py, keys)?,
+    };
     let (store, progress) = (store.get(), progress.get());
     let report = enter(py, || verify(&store.engine, &scope, &mut |done, total| progress.tell(done, total)))?;
     objects(py, &report)

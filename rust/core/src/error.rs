@@ -72,6 +72,16 @@ codes! {
     RecordIllegal = "record_illegal", "The record cannot follow what precedes it: it was not written by Holdfast.";
     HeadMismatch = "head_mismatch", "Records are missing at the end, or the head belongs to another copy.";
 
+    // Evidence.
+    BundleAltered = "bundle_altered", "The bundle is not as it was exported: get it again from whoever made it.";
+    FactsForged = "facts_forged", "The summary says something else than the records: trust the records only.";
+    ProofInvalid = "proof_invalid", "The bundle is not under this seal: export it again, or ask for the seal it was made with.";
+    BadKey = "bad_key", "Pass the whole line that holdfast keys generate or publish has printed.";
+    BadSeal = "bad_seal", "Pass a checkpoint as holdfast journal seal wrote it.";
+    SealUnsigned = "seal_unsigned", "Check with the key that has signed the seal, or get a seal that this key has signed.";
+    SealForged = "seal_forged", "The seal was altered, or another key has signed it: get it again from where it was published.";
+    SealMismatch = "seal_mismatch", "What was sealed was altered or removed: compare with a backup or a bundle.";
+
     // State.
     StateNull = "state_null", "Delete the member instead of setting it to null.";
     StateNotObject = "state_not_object", "Make the state a JSON object.";

@@ -88,7 +88,7 @@ pub fn split(body: &[u8]) -> Option<Vec<&[u8]>> {
 }
 
 /// Where the object that the text begins with ends.
-fn object_end(text: &[u8]) -> Option<usize> {
+pub(crate) fn object_end(text: &[u8]) -> Option<usize> {
     let (mut depth, mut at) = (0usize, 0);
     if text.first() != Some(&b'{') {
         return None;

@@ -13,6 +13,7 @@ pub mod content;
 pub mod contracts;
 pub mod entropy;
 pub mod error;
+pub mod evidence;
 pub mod frame;
 pub mod gateway;
 pub mod hooks;

@@ -69,6 +69,11 @@ pub const CHORES_MAX: usize = 64;
 pub const CANDIDATES_MAX: usize = 32;
 /// Contents that one record says were erased.
 pub const ERASED_TOGETHER_MAX: usize = 1_000;
+/// A signed note, and the signatures on it.
+pub const NOTE_BYTES_MAX: usize = 64 * 1024;
+pub const NOTE_SIGNATURES_MAX: usize = 100;
+/// Frames that one turn of the sealer numbers.
+pub const SEALED_TOGETHER_MAX: usize = 10_000;
 /// How much older a step has to be to come before one whose priority is one higher, in milliseconds.
 pub const AGEING_MS: u64 = 60_000;
 /// How long a blob that nothing refers to is kept, in milliseconds.

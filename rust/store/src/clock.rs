@@ -75,7 +75,7 @@ pub(crate) fn entropy() -> Result<Entropy> {
 }
 
 /// Fresh random bytes.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0u8; N];
     getrandom::fill(&mut bytes)
         .map_err(|error| StoreError::Failed(format!("the system gave no random bytes: {error}")))?;

@@ -5,6 +5,7 @@ use holdfast_core::canonical::CanonicalError;
 use holdfast_core::chain::ChainError;
 use holdfast_core::content::{Commit, ContentError};
 use holdfast_core::error::{Code, Coded};
+use holdfast_core::evidence::NoteError;
 use holdfast_core::ids::{IdError, RunId};
 use holdfast_core::journal::TransactError;
 use holdfast_core::records::ReadError;
@@ -24,6 +25,8 @@ pub enum StoreError {
     Content(#[from] ContentError),
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error("{0}")]
+    Note(#[from] NoteError),
     #[error("the key belongs to {0}, which has another agent or another input")]
     KeyConflict(RunId),
     #[error("'{0}' is not the address of a store")]
@@ -150,6 +153,7 @@ impl Coded for StoreError {
             Self::Chain(error) => error.code(),
             Self::Content(error) => error.code(),
             Self::Id(error) => error.code(),
+            Self::Note(error) => error.code(),
             Self::KeyConflict(_) => Code::KeyConflict,
             Self::BadUrl(_) => Code::BadUrl,
             Self::NoSuchStore(_) => Code::NoSuchStore,

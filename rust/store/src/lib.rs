@@ -2,11 +2,13 @@
 //! and the [`Engine`] that runs the core's decisions in transactions. This crate decides nothing.
 
 pub mod blobs;
+pub mod bundle;
 pub mod clock;
 pub mod doctor;
 pub mod engine;
 pub mod error;
 pub mod rows;
+mod seals;
 pub mod sqlite;
 pub mod store;
 pub mod verify;

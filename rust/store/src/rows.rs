@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::content::Commit;
+use holdfast_core::evidence::Hash;
 use holdfast_core::ids::{EnvelopeId, GrantId, RunId, StepId, StreamId};
 use holdfast_core::records::{Key, Name, RecordHash, Wait};
 use holdfast_core::run::{Envelope, Lease};
@@ -164,6 +165,36 @@ pub struct Filter {
     pub packages: Vec<String>,
 }
 
+/// A frame in the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafRow {
+    pub n: u64,
+    pub pos: i64,
+    pub hash: Hash,
+    pub frame: SealedFrame,
+}
+
+/// What of a frame is in the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedFrame {
+    pub stream: StreamId,
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub head: RecordHash,
+}
+
+/// A seal.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SealRow {
+    pub size: u64,
+    /// The frame that records it.
+    pub pos: i64,
+    /// In hex.
+    pub root: String,
+    /// The signed note.
+    pub checkpoint: String,
+}
+
 /// Reading, in one consistent view.
 pub trait Look {
     fn stream(&self, id: StreamId) -> Result<Option<StreamRow>>;
@@ -187,6 +218,20 @@ pub trait Look {
     /// Whether the rows of a stream are these, to the last cell; else the table that differs. Leases are
     /// left out, which follow from no record, and a step that was due may have become ready.
     fn differs(&self, stream: &StreamRow, expected: &Projection) -> Result<Option<&'static str>>;
+
+    // The tree.
+    /// How many leaves there are.
+    fn leaves(&self) -> Result<u64>;
+    /// The leaves from a number on, with their frames; one whose frame is gone ends them.
+    fn leaf_rows(&self, from: u64, most: usize) -> Result<Vec<LeafRow>>;
+    /// A kept hash: of a leaf at level 0, of a complete subtree above.
+    fn node(&self, level: u32, n: u64) -> Result<Option<Hash>>;
+    /// Frames that are no leaves yet, in an order that never changes.
+    fn unsealed(&self, most: usize) -> Result<Vec<(i64, SealedFrame)>>;
+    /// The newest frame of a stream among the first leaves that begins at or before a record.
+    fn newest_leaf(&self, stream: i64, size: u64, until: u64) -> Result<Option<LeafRow>>;
+    /// The seals, newest first.
+    fn seals(&self, most: usize) -> Result<Vec<SealRow>>;
 }
 
 /// Writing, in one transaction.
@@ -211,6 +256,9 @@ pub trait Rows: Look {
     fn drop_blob_ref(&mut self, blob: &Commit, stream: i64) -> Result<()>;
     /// Takes the salted values of these contents away, and every copy of them in snapshots.
     fn erase(&mut self, stream: i64, commits: &[Commit]) -> Result<u64>;
+    fn put_leaf(&mut self, n: u64, pos: i64, hash: &Hash) -> Result<()>;
+    fn put_node(&mut self, level: u32, n: u64, hash: &Hash) -> Result<()>;
+    fn put_seal(&mut self, seal: &SealRow) -> Result<()>;
     /// Removes every row that follows from the frames of a stream.
     fn clear_projections(&mut self, stream: &StreamRow) -> Result<()>;
 

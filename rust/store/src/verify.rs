@@ -8,6 +8,7 @@ use holdfast_core::canonical::to_bytes;
 use holdfast_core::chain::{self, Auditor, ChainError};
 use holdfast_core::content::{Commit, ContentError, Openings};
 use holdfast_core::error::{Code, Coded};
+use holdfast_core::evidence::{Note, VerifierKey};
 use holdfast_core::frame::Kept;
 use holdfast_core::ids::StreamId;
 use holdfast_core::limits;
@@ -18,6 +19,7 @@ use holdfast_core::state::{RunState, State};
 use crate::engine::{Engine, fold_run_at, openings, project, snapshot, texts};
 use crate::error::{Result, StoreError};
 use crate::rows::{FrameRow, StreamRow};
+use crate::seals::{self, Sealed};
 use crate::store::Store;
 
 /// One thing that is wrong.
@@ -44,6 +46,8 @@ pub struct Report {
     pub listed: Vec<Problem>,
     /// Where each audited run ended, when only one was asked for: to be kept elsewhere.
     pub head: Option<String>,
+    /// How many frames are under the newest seal.
+    pub sealed: u64,
     pub guarantee: String,
 }
 
@@ -67,6 +71,9 @@ pub struct Scope {
     pub stream: Option<StreamId>,
     /// Heads that were kept elsewhere.
     pub heads: BTreeMap<StreamId, RecordHash>,
+    /// Seals that were kept elsewhere, and the keys that seals are signed with.
+    pub seals: Vec<Note>,
+    pub keys: Vec<VerifierKey>,
 }
 
 /// Audits a store. `progress` hears the frames that were audited and how many there are, and says
@@ -87,18 +94,40 @@ pub fn verify(engine: &Engine, scope: &Scope, progress: &mut dyn FnMut(u64, u64)
         }
         audit.all(scope)?;
     }
-    let kept = !scope.heads.is_empty();
-    guarantee(kept).clone_into(&mut audit.report.guarantee);
+    let mut sealed = Sealed::default();
+    if scope.stream.is_none() && !audit.stopped {
+        sealed = seals::audit(engine, &scope.seals, &scope.keys)?;
+        for problem in std::mem::take(&mut sealed.problems) {
+            audit.report.add(problem);
+        }
+    }
+    audit.report.sealed = sealed.size;
+    audit.report.guarantee = guarantee(scope, &sealed);
     Ok(audit.report)
 }
 
-fn guarantee(kept: bool) -> &'static str {
-    if kept {
-        "every record follows from the one before, and the streams whose heads were kept elsewhere have had them"
-    } else {
-        "every record follows from the one before; that the end is missing or that everything was written anew \
-         can only be shown against a head or a seal that was kept elsewhere"
+/// What an audit without a problem has shown, and what it cannot show.
+fn guarantee(scope: &Scope, sealed: &Sealed) -> String {
+    let mut told = vec!["every record follows from the one before".to_owned()];
+    if !scope.heads.is_empty() {
+        told.push("the streams whose heads were kept elsewhere have had them".to_owned());
     }
+    if sealed.kept > 0 {
+        told.push(format!(
+            "the first {} frames are those under the seal that was kept elsewhere",
+            sealed.size
+        ));
+    } else if sealed.signed > 0 {
+        told.push(format!("the first {} frames are those that the given keys have sealed", sealed.size));
+    }
+    if scope.heads.is_empty() && sealed.kept == 0 {
+        told.push(
+            "that the end is missing or that everything was written anew can only be shown against a head or \
+             a seal that was kept elsewhere"
+                .to_owned(),
+        );
+    }
+    told.join("; ")
 }
 
 fn newest(store: &dyn Store) -> Result<i64> {
@@ -123,7 +152,7 @@ fn find(store: &dyn Store, stream: StreamId) -> Result<Option<StreamRow>> {
 type Read = std::result::Result<(Record, RecordHash), ReadError>;
 
 /// Reads records on every processor: nearly all of an audit's time goes into it.
-fn read_all(texts: &[&[u8]]) -> Vec<Read> {
+pub(crate) fn read_all(texts: &[&[u8]]) -> Vec<Read> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(limits::AUDIT_THREADS_MAX);
     let each = texts.len().div_ceil(threads).max(limits::AUDIT_RECORDS_MIN);
     if texts.len() <= each {

@@ -2,7 +2,7 @@
 //! what was altered is not acted upon.
 
 use holdfast_core::chain::Auditor;
-use holdfast_core::content::{Opening, Openings};
+use holdfast_core::content::{Content, Opening, Openings};
 use holdfast_core::ids::{StoreId, StreamId};
 use holdfast_core::records::{Body, Record, read};
 use holdfast_core::state::{RunState, State};
@@ -39,11 +39,17 @@ pub(crate) fn add_blobs(record: &Record, blobs: &Blobs, openings: &mut Openings)
         if openings.contains_key(&content.commit) || !blobs.has(&content.commit) {
             continue;
         }
-        let blob = blobs.get(&content.commit)?;
-        if content.media == holdfast_core::records::Media::json() {
-            let value = holdfast_core::canonical::from_text(&blob.bytes)?;
-            openings.insert(content.commit, Opening { salt: blob.salt, value });
-        }
+        open_blob(&content, blobs, openings)?;
+    }
+    Ok(())
+}
+
+/// Adds a content that is kept as a blob, if it is JSON.
+pub(super) fn open_blob(content: &Content, blobs: &Blobs, openings: &mut Openings) -> Result<()> {
+    let blob = blobs.get(&content.commit)?;
+    if content.media == holdfast_core::records::Media::json() {
+        let value = holdfast_core::canonical::from_text(&blob.bytes)?;
+        openings.insert(content.commit, Opening { salt: blob.salt, value });
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_core::canonical::{Digest, from_text};
 use holdfast_core::content::Commit;
+use holdfast_core::evidence::Hash;
 use holdfast_core::ids::{GrantId, RunId, StepId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::records::{Fence, Key, Name, RecordHash, Wait, WaitOn, read};
@@ -12,9 +13,9 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::Value;
 
 use super::differs::differs;
-use super::{failed, open};
+use super::{failed, open, tree};
 use crate::error::{Result, StoreError};
-use crate::rows::{FrameRow, LeaseRow, Look, Projection, StreamRow};
+use crate::rows::{FrameRow, LeafRow, LeaseRow, Look, Projection, SealRow, SealedFrame, StreamRow};
 
 /// Rows as one connection sees them.
 pub(super) struct SqlLook<'c>(pub(super) &'c Connection);
@@ -40,7 +41,7 @@ pub(super) fn optional_text(row: &Row<'_>, at: usize) -> Result<Option<String>> 
 }
 
 /// A frame's head. One that cannot be read is none that fits: whoever checks the frame names it.
-fn head_of(row: &Row<'_>, at: usize) -> Result<RecordHash> {
+pub(super) fn head_of(row: &Row<'_>, at: usize) -> Result<RecordHash> {
     let text = text(row, at)?;
     Ok(open::head(&text).unwrap_or_else(|_| Digest::of_bytes(&[b"unreadable"])))
 }
@@ -234,6 +235,30 @@ impl Look for SqlLook<'_> {
 
     fn differs(&self, stream: &StreamRow, expected: &Projection) -> Result<Option<&'static str>> {
         differs(self.0, stream, expected)
+    }
+
+    fn leaves(&self) -> Result<u64> {
+        tree::leaves(self.0)
+    }
+
+    fn leaf_rows(&self, from: u64, most: usize) -> Result<Vec<LeafRow>> {
+        tree::leaf_rows(self.0, from, most)
+    }
+
+    fn node(&self, level: u32, n: u64) -> Result<Option<Hash>> {
+        tree::node(self.0, level, n)
+    }
+
+    fn unsealed(&self, most: usize) -> Result<Vec<(i64, SealedFrame)>> {
+        tree::unsealed(self.0, most)
+    }
+
+    fn newest_leaf(&self, stream: i64, size: u64, until: u64) -> Result<Option<LeafRow>> {
+        tree::newest_leaf(self.0, stream, size, until)
+    }
+
+    fn seals(&self, most: usize) -> Result<Vec<SealRow>> {
+        tree::seals(self.0, most)
     }
 }
 

@@ -24,26 +24,29 @@ pub struct Migration {
 
 const JOURNAL: Migration =
     Migration { number: 1, name: "journal", sql: include_str!("../schema/sqlite_0001.sql"), additive: true };
+const TREE: Migration =
+    Migration { number: 2, name: "tree", sql: include_str!("../schema/sqlite_0002.sql"), additive: true };
 
 /// The schema of this build.
 #[cfg(not(mutants))]
 pub fn migrations() -> &'static [Migration] {
-    &[JOURNAL]
+    &[JOURNAL, TREE]
 }
 
-/// The schema of this build. In the one that tests break on purpose, a second migration can be asked for:
+/// The schema of this build. In the one that tests break on purpose, one more migration can be asked for:
 /// what will be true of a real one is tried on it.
 #[cfg(mutants)]
 pub fn migrations() -> &'static [Migration] {
-    const SECOND: &str = "CREATE TABLE tags (run INTEGER PRIMARY KEY, tag TEXT NOT NULL) STRICT;
+    const NEXT: &str = "CREATE TABLE tags (run INTEGER PRIMARY KEY, tag TEXT NOT NULL) STRICT;
         ALTER TABLE runs ADD COLUMN tag TEXT;
         INSERT INTO tags SELECT stream, agent FROM runs;
         UPDATE runs SET tag = 'old';
         CREATE INDEX tags_tag ON tags (tag);";
-    match std::env::var("HOLDFAST_SECOND_MIGRATION").as_deref() {
-        Ok("additive") => &[JOURNAL, Migration { number: 2, name: "tags", sql: SECOND, additive: true }],
-        Ok("breaking") => &[JOURNAL, Migration { number: 2, name: "tags", sql: SECOND, additive: false }],
-        _ => &[JOURNAL],
+    const ADDITIVE: Migration = Migration { number: 3, name: "tags", sql: NEXT, additive: true };
+    match std::env::var("HOLDFAST_NEXT_MIGRATION").as_deref() {
+        Ok("additive") => &[JOURNAL, TREE, ADDITIVE],
+        Ok("breaking") => &[JOURNAL, TREE, Migration { additive: false, ..ADDITIVE }],
+        _ => &[JOURNAL, TREE],
     }
 }
 
@@ -51,7 +54,7 @@ pub fn migrations() -> &'static [Migration] {
 #[cfg(mutants)]
 fn may_die_at(migration: &Migration, statement: usize) {
     let wanted = std::env::var("HOLDFAST_DIE_AT_STATEMENT").ok();
-    if migration.number > 1 && wanted.and_then(|n| n.parse().ok()) == Some(statement) {
+    if migration.number > 2 && wanted.and_then(|n| n.parse().ok()) == Some(statement) {
         std::process::abort();
     }
 }

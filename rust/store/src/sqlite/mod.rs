@@ -16,6 +16,7 @@ pub mod open;
 mod people;
 mod rows;
 pub(crate) mod sync;
+mod tree;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

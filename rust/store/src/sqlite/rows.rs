@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::content::{Commit, Openings};
+use holdfast_core::evidence::Hash;
 use holdfast_core::ids::{EnvelopeId, GrantId, RunId, StepId, StreamId};
 use holdfast_core::records::{Key, Name, RecordHash};
 use holdfast_core::run::{Envelope, Lease};
@@ -13,8 +14,8 @@ use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, signed, typed, wait
 use super::{SqlDone, cells, failed};
 use crate::error::{Result, StoreError};
 use crate::rows::{
-    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, GrantUseRow, KeyRow, LeaseRow, Look,
-    Projection, Rows, RunRow, StepRow, StreamRow,
+    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, GrantUseRow, KeyRow, LeafRow, LeaseRow,
+    Look, Projection, Rows, RunRow, SealRow, SealedFrame, StepRow, StreamRow,
 };
 
 /// Rows as the turn's transaction sees and writes them.
@@ -348,6 +349,24 @@ impl Rows for SqlRows<'_> {
         Ok(u64::try_from(erased).unwrap_or(0))
     }
 
+    fn put_leaf(&mut self, n: u64, pos: i64, hash: &Hash) -> Result<()> {
+        let sql = "INSERT INTO leaves (n, pos, hash) VALUES (?1, ?2, ?3)";
+        self.one(sql, params![signed(n), pos, hash.as_slice()])
+    }
+
+    fn put_node(&mut self, level: u32, n: u64, hash: &Hash) -> Result<()> {
+        let sql = "INSERT INTO nodes (level, n, hash) VALUES (?1, ?2, ?3)";
+        self.one(sql, params![level, signed(n), hash.as_slice()])
+    }
+
+    fn put_seal(&mut self, seal: &SealRow) -> Result<()> {
+        self.one(
+            "INSERT INTO seals (size, pos, root, checkpoint) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (size) DO UPDATE SET pos = ?2, root = ?3, checkpoint = ?4",
+            params![signed(seal.size), seal.pos, seal.root, seal.checkpoint],
+        )
+    }
+
     fn clear_projections(&mut self, stream: &StreamRow) -> Result<()> {
         if stream.id == StreamId::Store {
             self.execute("DELETE FROM names", [])?;
@@ -481,5 +500,23 @@ impl Look for SqlRows<'_> {
     }
     fn differs(&self, stream: &StreamRow, expected: &Projection) -> Result<Option<&'static str>> {
         self.look.differs(stream, expected)
+    }
+    fn leaves(&self) -> Result<u64> {
+        self.look.leaves()
+    }
+    fn leaf_rows(&self, from: u64, most: usize) -> Result<Vec<LeafRow>> {
+        self.look.leaf_rows(from, most)
+    }
+    fn node(&self, level: u32, n: u64) -> Result<Option<Hash>> {
+        self.look.node(level, n)
+    }
+    fn unsealed(&self, most: usize) -> Result<Vec<(i64, SealedFrame)>> {
+        self.look.unsealed(most)
+    }
+    fn newest_leaf(&self, stream: i64, size: u64, until: u64) -> Result<Option<LeafRow>> {
+        self.look.newest_leaf(stream, size, until)
+    }
+    fn seals(&self, most: usize) -> Result<Vec<SealRow>> {
+        self.look.seals(most)
     }
 }

@@ -1,0 +1,93 @@
+"""Bundles on a disk: a folder, or one ZIP of stored files in one exact form, so that no byte of it is free.
+
+The form is defined once, in the verifier that goes into every bundle:
+:mod:`holdfast.evidence.standalone_files`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from holdfast import _core
+from holdfast.errors import StoreError, VerifyError
+from holdfast.evidence import standalone_files as standalone
+from holdfast.gateway.outcomes import fix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+ZIP_BYTES_MAX = 0xFFFF_FFFF
+"""A ZIP without extensions has four gigabytes at most; a folder has no such limit."""
+
+
+class Folder:
+    """A folder that a bundle is written to, file by file, in the order of the calls."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():
+            raise StoreError(f"{path} exists", code="target_exists", fix=fix("target_exists"))
+        path.mkdir(parents=True)
+        self.path = path
+        self.rows: list[dict[str, object]] = []
+
+    def write(self, name: str, pieces: Iterator[bytes]) -> None:
+        """Writes a file and keeps its hash for the manifest."""
+        whole = self.path / name
+        whole.parent.mkdir(exist_ok=True)
+        digest = _core.FileHash()
+        with whole.open("wb") as file:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+        sha256, count = digest.end()
+        self.rows.append({"bytes": count, "name": name, "sha256": sha256})
+
+
+def pack(folder: Path, target: Path) -> None:
+    """One file of a folder's files, in the order of their names."""
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    total = sum((folder / name).stat().st_size for name in names)
+    if total + 256 * (len(names) + 1) > ZIP_BYTES_MAX:
+        raise StoreError(
+            "the bundle is too large for one file: export it into a folder",
+            code="limit_exceeded",
+            fix=fix("limit_exceeded"),
+        )
+    hidden = target.with_name(f".{target.name}.new")
+    with hidden.open("wb") as out:
+        directory = b""
+        for name in names:
+            offset = out.tell()
+            directory += _stored(folder / name, name.encode("ascii"), offset, out)
+        at = out.tell()
+        out.write(directory + standalone.ending(len(names), len(directory), at))
+    hidden.replace(target)
+
+
+def _stored(path: Path, name: bytes, offset: int, out: BinaryIO) -> bytes:
+    """Writes a file's header and bytes; its line in the directory."""
+    crc, size = 0, 0
+    with path.open("rb") as file:
+        while piece := file.read(standalone.PIECE):
+            crc, size = zlib.crc32(piece, crc), size + len(piece)
+        out.write(standalone.local(name, crc, size))
+        file.seek(0)
+        while piece := file.read(standalone.PIECE):
+            out.write(piece)
+    return standalone.central(name, crc, size, offset)
+
+
+def opened(path: Path) -> standalone.Container:
+    """A bundle to be read; what is not in its form is refused."""
+    try:
+        return standalone.Container(str(path))
+    except standalone.Bad as bad:
+        raise VerifyError(str(bad).partition(": ")[2], code=bad.code, fix=fix(bad.code)) from None
+
+
+def altered(file: str, what: str) -> VerifyError:
+    """A file of a bundle is not as it was exported."""
+    return VerifyError(f"{file}: {what}", code="bundle_altered", fix=fix("bundle_altered"))

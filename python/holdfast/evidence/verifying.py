@@ -1,0 +1,203 @@
+"""Verifying a bundle: files, chain, contents, fold, facts, proofs and signatures. Python reads the files; the
+core says whether what is in them can be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast import _core, canonical
+from holdfast.errors import CanonicalError, HoldfastError, RecordError, VerifyError
+from holdfast.evidence.bundle import VERIFIER, digest_of, envelope_of, statement_of
+from holdfast.evidence.container import altered, opened
+from holdfast.gateway.outcomes import fix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.evidence.standalone_files import Container
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the audit of a bundle came to."""
+
+    ok: bool
+    run: str | None = None
+    records: int = 0
+    sealed: int = 0
+    """How many of the run's records are under the seal."""
+    opened: int = 0
+    erased: int = 0
+    withheld: int = 0
+    signed_by: list[str] = field(default_factory=list)
+    """Keys that were given and have signed the seal; a witness with the second in which it saw it."""
+    statement_by: list[str] = field(default_factory=list)
+    """Keys that were given and have signed the statement beside the bundle."""
+    code: str | None = None
+    what: str | None = None
+    stream: str | None = None
+    seq: int | None = None
+    guarantee: str = ""
+    """What was shown, and what cannot be."""
+    facts: Json = field(default_factory=dict)
+    verifier: dict[str, str] = field(default_factory=dict)
+    """The hashes of the verifier in the bundle: compare them with the published ones before you run it."""
+
+    def to_json(self) -> Json:
+        """For programs."""
+        return asdict(self)
+
+
+class _Audit:
+    """One bundle on its way."""
+
+    def __init__(self, path: Path, keys: Sequence[str], seals: Sequence[str]) -> None:
+        self.path, self.keys, self.seals = path, list(keys), list(seals)
+        self.files: Container = opened(path)
+        self.told: Json = {}
+        self.said: list[str] = ["every record follows from the one before, and the summary from the records"]
+
+    def run(self) -> Json:
+        """What was found; the first thing that is wrong is raised."""
+        text = self.files.read("manifest.json") if "manifest.json" in self.files.places else b""
+        manifest = _core.manifest_read(text)
+        self._files(manifest)
+        self.audit = _core.BundleAudit(manifest["store"])
+        self._blobs()
+        self._seal()
+        self._streams(manifest)
+        if "facts.json" not in self.files.places:
+            raise altered("facts.json", "it is missing")
+        self.audit.check_facts(manifest["run"], self.files.read("facts.json"))
+        self._statement()
+        self.told["facts"] = self.audit_facts(manifest["run"])
+        return {**self.told, "run": manifest["run"], "guarantee": "; ".join(self.said)}
+
+    def audit_facts(self, run: str) -> Json:
+        """The facts, as they follow from the records."""
+
+        facts = canonical.loads(self.audit.facts(run))
+        assert isinstance(facts, dict)
+        return facts
+
+    def _files(self, manifest: Json) -> None:
+        names = {row["name"] for row in manifest["files"]}
+        if odd := names.symmetric_difference(self.files.places.keys() - {"manifest.json"}):
+            raise altered(min(odd), "it is missing, or was added")
+        for row in manifest["files"]:
+            digest = _core.FileHash()
+            for piece in self.files.pieces(row["name"]):
+                digest.update(piece)
+            if digest.end() != (row["sha256"], row["bytes"]):
+                raise altered(row["name"], "it is not what the manifest says")
+            if row["name"] in VERIFIER:
+                self.told.setdefault("verifier", {})[row["name"]] = row["sha256"]
+
+    def _blobs(self) -> None:
+        for name in self.files.places:
+            if name.startswith("blobs/"):
+                self.audit.blob(f"sha256:{name.removeprefix('blobs/')}", self.files.read(name))
+
+    def _seal(self) -> None:
+        self.told["signed_by"] = []
+        if "seal.txt" not in self.files.places:
+            if self.seals:
+                raise VerifyError("the bundle has no seal", code="seal_unsigned", fix=fix("seal_unsigned"))
+            self.said.append(
+                "without a seal it cannot show that the end is missing or that everything was written anew"
+            )
+            return
+        seal = self.files.read("seal.txt").decode("utf-8", "replace")
+        self.audit.seal(seal)
+        for key in self.keys:
+            _, when = _core.note_open(seal, key)
+            name, _ = _core.key_read(key)
+            self.told["signed_by"].append(name if when is None else f"{name} at {when}")
+        for kept in self.seals:
+            self._kept(seal, kept)
+        if not self.keys and not self.seals:
+            self.said.append("nobody's signature was checked: pass the key that the seal is signed with")
+
+    def _kept(self, seal: str, kept: str) -> None:
+        own, other = _core.checkpoint_read(seal), _core.checkpoint_read(kept)
+        same = all(own[part] == other[part] for part in ("origin", "size", "root"))
+        if not same:
+            told = (
+                f"the bundle is under a seal over {own['size']} leaves, the kept one is over {other['size']}"
+            )
+            raise VerifyError(told, code="seal_mismatch", fix=fix("seal_mismatch"))
+        self.said.append("the seal is the one that was kept elsewhere")
+
+    def _streams(self, manifest: Json) -> None:
+        proofs = self._json("proofs.json") if "proofs.json" in self.files.places else {}
+        left: set[str] = set()
+        for name in manifest["streams"]:
+            file = f"streams/{name}.jsonl"
+            if file not in self.files.places:
+                raise altered(file, "it is missing")
+            self.audit.begin(name, proofs.get(name), manifest["forks"].get(name))
+            for piece in self.files.pieces(file):
+                self.audit.push(piece)
+            counts = self.audit.end(manifest["withheld"])
+            left.update(counts["withheld"])
+            if name == manifest["run"]:
+                keep = ("records", "sealed", "opened", "erased")
+                self.told |= {part: counts[part] for part in keep}
+                self.told["withheld"] = len(counts["withheld"])
+        if left != set(manifest["withheld"]):
+            raise altered("manifest.json", "it withholds contents that no record has, or that are there")
+        if proofs:
+            of = f"{self.told['sealed']} of {self.told['records']} records of the run are under the seal"
+            self.said.append(of)
+
+    def _json(self, name: str) -> Json:
+
+        found = canonical.loads(self.files.read(name))
+        if not isinstance(found, dict):
+            raise altered(name, "it is no object")
+        return found
+
+    def _statement(self) -> None:
+        self.told["statement_by"] = []
+        if not envelope_of(self.path).exists():
+            return
+        for key in self.keys:
+            name, witness = _core.key_read(key)
+            if witness:
+                continue
+            told = statement_of(self.path, key)
+            if told["subject"][0]["digest"]["sha256"] != digest_of(self.path):
+                raise altered(envelope_of(self.path).name, "it speaks of another bundle")
+            self.told["statement_by"].append(name)
+
+
+def verify(path: str | Path, *, keys: Sequence[str] = (), seals: Sequence[str] = ()) -> Verified:
+    """Verifies a bundle; whatever is wrong is in the answer, not raised.
+
+    Args:
+        path: a folder or a file.
+        keys: public lines of keys; each must have signed the seal.
+        seals: texts of seals that were kept elsewhere; the bundle's must be the same.
+    """
+    audit: _Audit | None = None
+    try:
+        audit = _Audit(Path(path), keys, seals)
+        return Verified(ok=True, **audit.run())
+    except VerifyError as error:
+        return Verified(False, code=error.code, what=str(error), stream=error.stream, seq=error.seq)
+    except (CanonicalError, RecordError) as error:
+        return Verified(ok=False, code="bundle_altered", what=str(error))
+    except HoldfastError as error:
+        return Verified(ok=False, code=error.code, what=str(error))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return Verified(
+            ok=False, code="bundle_altered", what=f"something is not of its shape: {error!r}"[:200]
+        )
+    finally:
+        if audit is not None:
+            audit.files.close()
