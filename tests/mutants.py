@@ -18,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "rust/core/src/mutants.rs"
-SUITES = ("gateway", "leave", "own", "runs", "waiting", "folding", "matching", "chain", "model", "schedules")
+SUITES = (
+    *("gateway", "leave", "own", "runs", "waiting", "folding", "matching", "chain", "evidence", "bundle"),
+    *("model", "schedules"),
+)
 
 
 def names(*, of_store: bool = False) -> list[str]:

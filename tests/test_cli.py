@@ -28,7 +28,9 @@ def test_the_demo_kills_a_worker_and_shows_one_refund_an_approval_and_a_caught_f
         "the provider's own books have 1 refund(s) for order 42",
         "dana approves it from another process (exit 0)",
         "completed, refunded 999.00",
-        "one bit of a copy is flipped; holdfast verify (exit 3)",
+        "holdfast evidence verify: good, under the seal",
+        "python evidence.zip, with nothing of Holdfast: GOOD",
+        "one bit of a copy is flipped: BAD in run_",
         "All as it should be.",
     ):
         assert told in done.stdout, done.stdout

@@ -83,7 +83,7 @@ class _Exporter:
         self.forks = self._forks(state)
         streams = [*self.forks, self.run]
         streams += [state["session"]] if state.get("session") else []
-        policies = self._policies()
+        policies = self._policies(state)
         plan = {name: self.forks.get(name, ALL) for name in streams}
         if policies:
             streams.append("store")
@@ -116,12 +116,10 @@ class _Exporter:
             state = parent
         return found
 
-    def _policies(self) -> int:
+    def _policies(self, state: Json) -> int:
         """The place of the last policy in the store's stream that decided something in the run."""
-        used = set()
-        for record in self.store.read(self.run):
-            if record.kind in ("policy.decided", "approval.requested"):
-                used.add(record.body["policy"])
+        decided = (call["decided"] for call in state["calls"].values() if call.get("decided"))
+        used = {policy for _, policy in decided}
         last = 0
         for record in self.store.read("store") if used else ():
             if record.kind == "policy.activated" and record.body["policy"] in used:

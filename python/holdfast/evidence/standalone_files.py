@@ -66,9 +66,10 @@ def ending(count: int, size: int, offset: int) -> bytes:
     return struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, count, count, size, offset, 0)
 
 
-def scan(file: BinaryIO) -> dict[str, tuple[int, int]]:
-    """Where the files of a ZIP are; every byte of it is as our writer makes it, or it is refused."""
+def scan(file: BinaryIO) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Where the files of a ZIP are, and those whose sum is wrong; another form than our own is refused."""
     found: dict[str, tuple[int, int]] = {}
+    damaged = []
     directory, offset = b"", 0
     while True:
         file.seek(offset)
@@ -89,8 +90,10 @@ def scan(file: BinaryIO) -> dict[str, tuple[int, int]]:
             text = name.decode("ascii")
         except UnicodeDecodeError:
             raise Bad("bundle_altered", "a file's name is not plain") from None
-        if sum_ != crc or text in found:
-            raise Bad("bundle_altered", f"{text} is damaged, or there twice")
+        if text in found:
+            raise Bad("bundle_altered", f"{text} is there twice")
+        if sum_ != crc:
+            damaged.append(text)
         directory += central(name, crc, size, offset)
         found[text] = (at, size)
         offset = at + size
@@ -98,7 +101,7 @@ def scan(file: BinaryIO) -> dict[str, tuple[int, int]]:
     rest = file.read(len(directory) + 23)
     if not found or rest != directory + ending(len(found), len(directory), offset):
         raise Bad("bundle_altered", "the container's directory is not that of its files")
-    return found
+    return found, damaged
 
 
 class Container:
@@ -108,6 +111,8 @@ class Container:
         self.path = Path(path)
         self.zip: BinaryIO | None = None
         self.places: dict[str, tuple[int, int]] = {}
+        self.damaged: list[str] = []
+        """Files whose sum is wrong; what is wrong in them is better said by who reads them."""
         if self.path.is_dir():
             for whole in sorted(self.path.rglob("*")):
                 inner = whole.relative_to(self.path).as_posix()
@@ -121,7 +126,7 @@ class Container:
             except OSError as error:
                 raise Bad("bundle_altered", f"it cannot be opened: {error.strerror}") from None
             try:
-                self.places = scan(self.zip)
+                self.places, self.damaged = scan(self.zip)
             except Bad:
                 self.zip.close()
                 raise

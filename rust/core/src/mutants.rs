@@ -199,6 +199,20 @@ mutants! {
     TrustContents,
     /// The store: a restored store keeps its epoch.
     KeepEpoch,
+    /// Any path leads from a leaf to the root.
+    LooseInclusion,
+    /// Any path leads from an old tree to a new one.
+    LooseConsistency,
+    /// Any signature under a key's name is its own.
+    LooseSignature,
+    /// A bundle's summary may say what it likes.
+    LooseFacts,
+    /// The frame that a proof speaks of need not be in the stream.
+    LooseProof,
+    /// A content that is not there counts as erased.
+    LooseLoss,
+    /// A content of a bundle need not be what was committed to.
+    LooseOpening,
 }
 
 /// Whether that rule is broken in this process.

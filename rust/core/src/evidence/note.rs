@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::tree::Hash;
 use crate::error::{Code, Coded};
 use crate::limits;
+use crate::mutants::{Mutant, mutant};
 
 const ED25519: u8 = 1;
 const COSIGNATURE: u8 = 4;
@@ -117,7 +118,7 @@ impl VerifierKey {
         else {
             return false;
         };
-        key.verify_strict(bytes, &signature).is_ok()
+        key.verify_strict(bytes, &signature).is_ok() || mutant(Mutant::LooseSignature)
     }
 }
 
