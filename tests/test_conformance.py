@@ -18,7 +18,7 @@ from tests.conformance.wrong_care import TailIgnoresStop
 from tests.conformance.wrong_engines import BROKEN, BROKEN_SHARED, MODULES
 
 import holdfast
-from holdfast.conformance import store_clauses
+from holdfast.conformance import suite
 from holdfast.conformance.store import (
     CLAUSES,
     AnyStore,
@@ -86,7 +86,7 @@ def test_a_wrong_engine_with_two_handles_fails_by_clause(engine: type[Passing], 
 
 
 def test_a_store_that_hangs_fails_and_does_not_hang_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_clauses, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(suite, "PATIENCE_SECONDS", 1.0)
     results = run(Around(TailIgnoresStop), clauses=[BY_ID["tail.stops"]])
     assert results["tail.stops"].verdict == "failed"
     assert results["tail.stops"].reason == "a tail that was told to stop did not come to an end"
@@ -118,7 +118,7 @@ def test_clauses_have_stable_unique_ids_and_say_one_sentence() -> None:
 
 
 def test_the_document_lists_the_clauses() -> None:
-    text = (ROOT / "docs" / "CONFORMANCE.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "CONFORMANCE.md").read_text(encoding="utf-8").split("\n# ")[0]
     listed = re.findall(r"(?m)^\| `([a-z]+\.[a-z_]+)` \| (.+) \|$", text)
     assert listed == [(clause.id, clause.text) for clause in CLAUSES]
 

@@ -4,7 +4,6 @@ nothing is enforced, so that each of these tests is known to be able to fail.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import select
@@ -19,9 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.sandbox_desk import IS_ROOT, needs_bubblewrap, nobody
 from tests.support import ROOT
 
 from holdfast import Call
@@ -36,49 +36,15 @@ if TYPE_CHECKING:
     Make = Callable[..., Sandbox]
 
 MIB = 1 << 20
-IS_ROOT = os.geteuid() == 0
 NOTHING = {"code": None, "effect_failed": False, "message": "", "no_effect": False}
 NO_ANSWER = Done("exited", 0, started=True)
 CONTROL = "import json, sys; from tests import sandbox_bodies as b; \
 print(json.dumps(getattr(b, sys.argv[1])(**json.loads(sys.argv[2]))))"
 
 
-class NotRun:
-    """Says at the end what this machine could not run."""
-
-    def __init__(self) -> None:
-        self.tests: list[str] = []
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section("sandbox tests that were not run")
-        terminalreporter.line("".join(f"  {test}\n" for test in self.tests) + f"{len(self.tests)} not run")
-
-
-def not_run(request: pytest.FixtureRequest, what: str) -> NoReturn:
-    if os.environ.get("CI"):
-        pytest.fail(f"not run, and CI must run everything: {what}")
-    plugins = request.config.pluginmanager
-    counted = plugins.get_plugin("sandbox-not-run") or NotRun()
-    plugins.has_plugin("sandbox-not-run") or plugins.register(counted, "sandbox-not-run")
-    counted.tests.append(f"{request.node.nodeid}: {what}")
-    pytest.skip(f"not run: {what}")
-
-
-@functools.cache
-def install() -> None:
-    """Once, and only where it can work."""
-    if shutil.which("bwrap") is None and IS_ROOT and shutil.which("apt-get"):
-        command = "apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap"
-        subprocess.run(["sh", "-c", command], check=False, capture_output=True)
-
-
 @pytest.fixture
 def bubblewrap(request: pytest.FixtureRequest) -> Make:
-    install()
-    try:
-        Bubblewrap().check()
-    except SandboxError as error:
-        not_run(request, str(error))
+    needs_bubblewrap(request)
     return Bubblewrap
 
 
@@ -455,24 +421,6 @@ def test_processes_are_limited_where_the_user_is_not_root(
         [["cpu", "memory", "processes", "time"], 9, 300],
         [guards, 9, 300],
     ]
-
-
-def nobody(request: pytest.FixtureRequest, folder: Path, command: list[str]) -> str:
-    """Runs a command as a user without rights, who finds the interpreter and this tree where they are."""
-    script, before = "", ["unshare", "--mount", "sh", "-c"]
-    for number, place in enumerate({sys.base_prefix, str(ROOT)}):
-        closed = [path for path in Path(place).parents if not path.stat().st_mode & 0o001]
-        if closed:
-            kept = folder / str(number)
-            kept.mkdir()
-            script += f"mount --bind {place} {kept}; mount -t tmpfs -o mode=755 none {closed[-1]};"
-            script += f"mkdir -p {place}; mount --bind {kept} {place};"
-    user = "exec setpriv --reuid 65534 --regid 65534 --clear-groups"
-    whole = [*before, f'set -e; {script} {user} "$@"', "sh", *command] if IS_ROOT else command
-    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        not_run(request, f"as nobody: {done.stderr}")
-    return done.stdout
 
 
 CHECK = """

@@ -1,38 +1,25 @@
-"""What a clause is, and what clauses are written with.
+"""Where the clauses of a store are tried, and what they are written with.
 
-A clause is a function of a :class:`Place`; its docstring is its text. It raises :class:`Broken` where the
-store does not keep it and :class:`NotApplicable` where the harness cannot do what it needs. Nothing here
-looks below the public surface of a store.
+``suite.py`` has what a clause is. Nothing here looks below the public surface of a store.
 """
 
 from __future__ import annotations
 
-import threading
-import unittest
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from holdfast.conformance import suite
+from holdfast.conformance.suite import Broken, expect, same
 from holdfast.errors import HoldfastError
 from holdfast.primitives import dumps, new_id
 from holdfast.store import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from holdfast.conformance.store_surface import AnyRecord, AnyStore, Harness
     from holdfast.store import Claim
 
-T = TypeVar("T")
-PATIENCE_SECONDS = 60.0
 NOTE = "note.logged"
-
-
-class Broken(AssertionError):  # noqa: N818 (it says what the store is)
-    """The store does not keep a clause."""
-
-
-class NotApplicable(unittest.SkipTest):
-    """The clause cannot be tried on this store, and why; test runners take it for a skip."""
 
 
 class Place:
@@ -69,76 +56,19 @@ class Place:
             self._harness.destroy()
 
 
-@dataclass(frozen=True)
-class Clause:
-    """One sentence of the contract, and how to try it."""
-
-    id: str
-    text: str
-    work: Callable[[Place], None] = field(repr=False, compare=False)
-
-    def check(self, harness: Harness) -> None:
-        """Tries it at a new location.
-
-        Raises:
-            Broken: the store does not keep it.
-            NotApplicable: it cannot be tried on this store.
-        """
-        place = Place(harness)
-        try:
-            try:
-                self.work(place)
-            finally:
-                place.leave()
-        except (Broken, NotApplicable):
-            raise
-        except Exception as error:
-            raise Broken(f"{type(error).__name__}: {error}") from error
-
-    def __str__(self) -> str:
-        return self.id
-
-
-class Chapter:
+class Chapter(suite.Chapter["Harness", Place]):
     """Collects the clauses of one module, in order."""
 
     def __init__(self) -> None:
-        self.clauses: list[Clause] = []
-
-    def clause(self, name: str) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
-        """Makes a clause of a function."""
-
-        def made(work: Callable[[Place], None]) -> Callable[[Place], None]:
-            text = " ".join((work.__doc__ or "").split())
-            self.clauses.append(Clause(name, text, work))
-            return work
-
-        return made
+        super().__init__(Place)
 
 
 # What clauses say.
 
 
-def expect(holds: bool, otherwise: str) -> None:
-    """What has to hold, and what is wrong if it does not."""
-    if not holds:
-        raise Broken(otherwise)
-
-
-def same(found: object, expected: object, what: str) -> None:
-    """Two values have to be equal."""
-    if found != expected:
-        raise Broken(f"{what}: expected {_short(expected)}, found {_short(found)}")
-
-
 def same_json(found: object, expected: object, what: str) -> None:
     """Two JSON values have to be the same, down to their bytes (in Python, True equals 1)."""
     same(dumps(found), dumps(expected), what)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def refusal(work: Callable[[], object]) -> str | None:
@@ -241,32 +171,3 @@ def last(store: AnyStore, stream: str) -> AnyRecord:
 def notes(store: AnyStore, run: str) -> list[Any]:
     """The texts of a run's notes."""
     return [record.value["text"] for record in store.read(run) if record.kind == NOTE]
-
-
-def within(work: Callable[[], T], what: str) -> T:
-    """The result of work that has to come to an end; a store that hangs is broken, not the suite."""
-    return together([work], what)[0]
-
-
-def together(works: Sequence[Callable[[], T]], what: str) -> list[T]:
-    """The results of works that begin at the same time, each in its own thread."""
-    results: dict[int, T] = {}
-    errors: list[BaseException] = []
-    start = threading.Barrier(len(works))
-
-    def one(number: int, work: Callable[[], T]) -> None:
-        try:
-            start.wait(PATIENCE_SECONDS)
-            results[number] = work()
-        except BaseException as error:  # handed to the caller below
-            errors.append(error)
-
-    threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(works)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-        expect(not thread.is_alive(), f"{what} did not come to an end")
-    if errors:
-        raise errors[0]
-    return [results[number] for number in range(len(works))]

@@ -13,20 +13,17 @@ from holdfast.conformance.store_clauses import (
     a_run,
     claimed,
     ended,
-    expect,
     last,
     picture,
     raises,
     refusal,
     refused,
-    same,
     same_json,
     seqs,
     status,
     texts,
-    together,
-    within,
 )
+from holdfast.conformance.suite import expect, same, together, within
 from holdfast.primitives import verify_chain
 
 if TYPE_CHECKING:

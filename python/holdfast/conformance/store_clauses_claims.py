@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING
 
 from holdfast.conformance.store_clauses import (
     NOTE,
-    Broken,
     Chapter,
-    NotApplicable,
     a_run,
     claimed,
-    expect,
     last,
     refused,
-    same,
     same_json,
     status,
     taken,
-    together,
     unclaimed,
 )
+from holdfast.conformance.suite import Broken, NotApplicable, expect, same, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,19 +11,17 @@ from holdfast.conformance.store_clauses import (
     a_run,
     claimed,
     ended,
-    expect,
     last,
     no_run,
     notes,
     raises,
     refused,
-    same,
     same_json,
     seqs,
     status,
     texts,
-    together,
 )
+from holdfast.conformance.suite import expect, same, together
 from holdfast.primitives import check_record, dumps, loads, new_id, verify_chain
 
 if TYPE_CHECKING:

@@ -12,13 +12,12 @@ from holdfast.conformance.store_clauses import (
     claimed,
     last,
     refused,
-    same,
     same_json,
     status,
     taken,
-    together,
     unclaimed,
 )
+from holdfast.conformance.suite import same, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
