@@ -175,13 +175,13 @@ def _witness(
     old: Annotated[
         Path | None, typer.Option("--after", metavar="FILE", help="The seal that this witness saw last.")
     ] = None,
-    url: Annotated[str | None, typer.Option("--store", help="The store, to prove that it only grew.")] = None,
+    url: Url = DEFAULT,
 ) -> None:
     """Sign a seal as a witness, once it is shown to begin with what the last one covers."""
     text = seal.read_text("utf-8")
     if old is not None:
         before = old.read_text("utf-8")
-        with reading(url or DEFAULT) as store:
+        with reading(url) as store:
             path = store.consistency(before, text)
         if not _core.consistency_check(before, text, path):
             output.complain("seal_mismatch: the log does not begin with what was seen before")

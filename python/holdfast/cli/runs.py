@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast import config
 from holdfast.cli import output
 from holdfast.cli.store import DEFAULT, AsJson, Url, reading, writing
 from holdfast.errors import HoldfastError
@@ -382,9 +383,11 @@ def _fork(
 def _worker(
     module: Module,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, help="How many steps at once.")
-    ] = 8,
-    lease: Annotated[float, typer.Option("--lease", min=0.2, help="Seconds between life and death.")] = 60.0,
+        int | None, typer.Option("--concurrency", "-c", min=1, help="How many steps at once; 8.")
+    ] = None,
+    lease: Annotated[
+        float | None, typer.Option("--lease", min=0.2, help="Seconds between life and death; 60.")
+    ] = None,
     queue: Annotated[list[str] | None, typer.Option("--queue", help="Only these queues.")] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to do.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="As it stands in the journal.")] = None,
@@ -404,9 +407,15 @@ def _worker(
 
 
 async def _serve(
-    rt: Runtime, concurrency: int, lease: float, queues: list[str], until_idle: bool, name: str | None
+    rt: Runtime,
+    concurrency: int | None,
+    lease: float | None,
+    queues: list[str],
+    until_idle: bool,
+    name: str | None,
 ) -> Summary:
     named = {} if name is None else {"name": name}
+    concurrency = config.setting("concurrency", concurrency, 8)
     worker = rt.worker(concurrency=concurrency, lease=lease, queues=queues, **named)
     asked: list[int] = []
 

@@ -2,7 +2,7 @@
 
 ``verify``, ``journal tail``, ``sql`` and ``stats`` open it for reading only, so they work beside live
 processes and change nothing. No command here makes a store where there is none, except ``restore``.
-``--store`` says which one, else ``HOLDFAST_STORE``, else ``./runs``.
+``--store`` says which one, else ``HOLDFAST_STORE``, else the nearest pyproject.toml, else ``./runs``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from holdfast import _core
+from holdfast import _core, config
 from holdfast.cli import output
 from holdfast.errors import RecordError, StoreError
 from holdfast.store import doctor, migrations, open_store, restore
@@ -37,7 +37,8 @@ Url = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run, a session or 'store'.")]
-DEFAULT = "./runs"
+# Asked when a command is called without --store: click calls a default that can be called.
+DEFAULT = cast("str", lambda: config.setting("store", None, "./runs"))
 
 
 def add_to(app: typer.Typer) -> typer.Typer:

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast import _core
+from holdfast import _core, config
 from holdfast.gateway import Approvals, Capabilities, Effects, Gateway, Grants
 from holdfast.runtime import looking
 from holdfast.runtime.agents import Agent, Options, refuse
@@ -57,7 +57,8 @@ class Runtime:
     for itself.
 
     Args:
-        store: a folder, ``memory:``, or a store that is open.
+        store: a folder, ``memory:``, or a store that is open; else as :mod:`holdfast.config` has it, which
+            also sets ``policy``, ``strict_packages`` and the graces where they are not given.
         policy: a policy, the path of its file or its content; it becomes the store's active policy.
         budget: of every run that is given none.
         sandbox: where bodies of tools run that ask for one.
@@ -69,23 +70,23 @@ class Runtime:
 
     def __init__(
         self,
-        store: str | Path | Store = "./runs",
+        store: str | Path | Store | None = None,
         *,
         policy: Policy | Mapping[str, Any] | str | Path | None = None,
         budget: Mapping[str, Any] | None = None,
         sandbox: Sandbox | None = None,
         clock: FakeClock | None = None,
-        strict_packages: bool = False,
-        suspend_grace: float = 1.0,
-        replay_grace: float = 30.0,
+        strict_packages: bool | None = None,
+        suspend_grace: float | None = None,
+        replay_grace: float | None = None,
     ) -> None:
         self._given = store
         self._policy = policy
         self._budget = dict(budget) if budget else None
         self._clock = clock
-        self.strict_packages = strict_packages
-        self.suspend_grace = suspend_grace
-        self.replay_grace = replay_grace
+        self.strict_packages: bool = config.setting("strict_packages", strict_packages, False)
+        self.suspend_grace: float = config.setting("suspend_grace", suspend_grace, 1.0)
+        self.replay_grace: float = config.setting("replay_grace", replay_grace, 30.0)
         self.agents: dict[str, Agent[..., Any]] = {}
         self.step_functions: dict[str, Agent[..., Any]] = {}
         self.gateway: Gateway = _Gate(self, sandbox)
@@ -112,7 +113,10 @@ class Runtime:
             return opened[1]
         with self._lock:
             if self._opened is None or self._opened[0] != os.getpid():
+                if self._given is None:
+                    self._given = config.setting("store", None, "./runs")
                 if isinstance(self._given, str | Path):
+                    self._policy = config.setting("policy", self._policy, None)
                     store = open_store(self._given, clock=self._clock)
                 else:
                     store = self._given
@@ -284,9 +288,11 @@ class Runtime:
         """See :meth:`resume`."""
         return self._sync(self.resume(run, lease=lease))
 
-    def worker(self, *, concurrency: int = 1, lease: float = 60.0, **options: Any) -> Worker:  # noqa: ANN401
-        """A worker for the agents of this runtime."""
-        return Worker(self, concurrency, lease, **options)
+    def worker(self, *, concurrency: int | None = None, lease: float | None = None, **options: Any) -> Worker:  # noqa: ANN401
+        """A worker for the agents of this runtime; what is not given is as :mod:`holdfast.config` has it."""
+        options["poll"] = config.setting("poll", options.get("poll"), Worker.poll)
+        concurrency = config.setting("concurrency", concurrency, Worker.concurrency)
+        return Worker(self, concurrency, config.setting("lease", lease, Worker.lease), **options)
 
     # What people do.
 
@@ -494,7 +500,7 @@ class Runtime:
             raise
 
     def __repr__(self) -> str:
-        return f"<Runtime {self._given}>"
+        return f"<Runtime {self._given or 'as configured'}>"
 
 
 def _settings(own: Options) -> Json:
