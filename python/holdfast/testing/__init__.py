@@ -1,5 +1,5 @@
 """For tests of agents: a clock that is moved by hand, approvals by the dozen, a model that follows a script,
-and crashes at every boundary of the journal. docs/TESTING.md is the guide.
+and crashes at every boundary of the journal. docs/HOWTO.md shows them.
 """
 
 from holdfast.store.clock import FakeClock

@@ -3,7 +3,7 @@ that it writes, with the process dying right before the frame and right after it
 What the world has seen and what the run came to must be the same as without a crash.
 
 A crash here is as good as one: from its moment on nothing reaches the store, whatever the code that is left
-does.
+does. With ``kill=True`` it is one, see ``kills.py``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ PERMIT = 120.0
 """Seconds after which a permit can no longer act; a tool with a longer timeout is looked at more often."""
 ROUNDS = 50
 """How often a run is taken up again before it counts as stuck."""
+ENDED = ("completed", "failed", "cancelled")
 
 
 class Crash(Frozen):
@@ -47,7 +48,7 @@ class Crash(Frozen):
 class _Dying(AsyncStore):
     """Commands of tasks of a process that will die."""
 
-    def __init__(self, store: _Mortal) -> None:
+    def __init__(self, store: Mortal) -> None:
         super().__init__(store._core)
         self._store = store
 
@@ -62,11 +63,11 @@ class _Dying(AsyncStore):
         return future
 
 
-class _Mortal(Store):
+class Mortal(Store):
     """A store as one process sees it, which dies at its n-th frame."""
 
     def __init__(self, core: _core.Store, clock: FakeClock, die_at: int | None, when: When) -> None:
-        super().__init__(core, "memory:", clock)
+        super().__init__(core, str(core.folder or "memory:"), clock)
         self.aio = _Dying(self)
         self.frames = 0
         self.died: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -162,7 +163,7 @@ class CrashReport:
 
 
 @dataclass
-class _Play:
+class Play:
     """One run, by one process after another, over one world."""
 
     build: Callable[[Store, Any], Scene]
@@ -189,15 +190,16 @@ class _Play:
                 loop.close()
         self.dead.clear()
 
-    def process(self, die_at: int | None, when: When) -> tuple[_Mortal, Scene]:
-        store = _Mortal(self.core, self.clock, die_at, when)
+    def process(self, die_at: int | None, when: When) -> tuple[Mortal, Scene]:
+        """A process: its store, and what it runs."""
+        store = Mortal(self.core, self.clock, die_at, when)
         scene = self.build(store, self.world)
         for tool in scene.runtime.gateway.tools.values():
             self._watch(tool, store)
         self.scenes.append(scene)
         return store, scene
 
-    def _watch(self, tool: Any, store: _Mortal) -> None:  # noqa: ANN401
+    def _watch(self, tool: Any, store: Mortal) -> None:  # noqa: ANN401
         """Remembers what bodies returned: a person who looks at the provider would see it too."""
         inner, bound, ran = tool.function, tool.bound, self.ran
 
@@ -227,7 +229,7 @@ class _Play:
     def run(self, die_at: int | None, when: When) -> tuple[Run, int]:
         """Plays until the run has ended, or nothing helps any more."""
         store, scene = self.process(die_at, when)
-        run = self._started(store, scene)
+        run = self.started(store, scene)
         if run is None or not self._on(store, scene, run):
             if not store.dead:
                 return Run(scene.runtime, run or ""), store.frames
@@ -236,32 +238,33 @@ class _Play:
             self.dead.append((loop, set() if loop is None else asyncio.all_tasks(loop)))
             store.asked.clear()
             store, scene = self.process(None, "after")
-            run = self._started(store, scene)
+            run = self.started(store, scene)
             assert run is not None
             self.clock.advance(seconds=LEASE + PERMIT)  # the dead one's lease and permits are over
             self._on(store, scene, run)
         return Run(scene.runtime, run), store.frames
 
-    def _started(self, store: _Mortal, scene: Scene) -> str | None:
+    def started(self, store: Mortal, scene: Scene) -> str | None:
+        """The run, made by the first process; None if that died on the way."""
         runtime = scene.runtime
-        run = _unless_dead(store, runtime, runtime.start(scene.agent, *scene.args, key="holdfast.testing"))
+        run = unless_dead(store, runtime, runtime.start(scene.agent, *scene.args, key="holdfast.testing"))
         return None if run is None else run.id
 
-    def _on(self, store: _Mortal, scene: Scene, run: str) -> bool:
+    def _on(self, store: Mortal, scene: Scene, run: str) -> bool:
         """Goes on until the run has ended; False if the process died, or if nothing helps."""
         for _ in range(ROUNDS):
-            done = _unless_dead(store, scene.runtime, scene.runtime.resume(run, lease=LEASE))
+            done = unless_dead(store, scene.runtime, scene.runtime.resume(run, lease=LEASE))
             if done is None:
                 return False
-            if done.status in ("completed", "failed", "cancelled"):
+            if done.status in ENDED:
                 return True
             # People are no part of the process that dies.
-            people = Runtime(_Mortal(self.core, self.clock, None, "after"))
-            if not self._help(people, Run(people, run)):
+            people = Runtime(Mortal(self.core, self.clock, None, "after"))
+            if not self.help(people, Run(people, run)):
                 return False
         return False
 
-    def _help(self, runtime: Runtime, run: Run) -> bool:
+    def help(self, runtime: Runtime, run: Run) -> bool:
         """What other people do: approve, say what they see at the provider, whatever the test says."""
         helped = approve_all(runtime) > 0
         for doubt in runtime.effects.list(in_doubt=True):
@@ -275,14 +278,17 @@ class _Play:
             except HoldfastError:
                 self.clock.advance(seconds=PERMIT)  # its permit may still act
                 helped = True
-        waits = {wait["on"] for wait in run.refresh().waiting_on}
-        if "timer" in waits or run.status == "running":
-            self.clock.advance(seconds=3600)
-            helped = True
-        return bool(self.answer(runtime, run)) or helped
+        if self.answer(runtime, run.refresh()) or helped:
+            return True
+        # Nobody had anything to do: time passes, until the first timer or the end of a lease.
+        timers = [wait["until"] for wait in run.refresh().waiting_on if wait["on"] == "timer"]
+        if timers or run.status == "running":
+            due = min(timers, default=0) - self.clock.wall_ms
+            self.clock.advance(seconds=max(due / 1000, 0.001) if timers else 3600)
+        return bool(timers) or run.status == "running"
 
 
-def _unless_dead(store: _Mortal, runtime: Runtime, work: Coroutine[Any, Any, Run]) -> Run | None:
+def unless_dead(store: Mortal, runtime: Runtime, work: Coroutine[Any, Any, Run]) -> Run | None:
     """What work on a runtime's loop comes to; None if its process died before."""
     future = asyncio.run_coroutine_threadsafe(work, runtime._loop())
     store.asked.append(future)  # the loop itself keeps nothing alive that waits for ever
@@ -311,21 +317,31 @@ def crash_at(
     *,
     world: Callable[[], Any] = list,
     answer: Callable[[Runtime, Run], object] = lambda *_: None,
+    kill: bool = False,
 ) -> tuple[Run, Any]:
     """Plays a scene with one crash, and returns the run and the world after it."""
-    play = _play(build, world, answer)
-    run, _ = play.run(frame, when)
-    _ = (run.status, run.result, run.error, run.waiting_on)  # read while there is a loop to read with
-    play.end()
-    return run, play.world
+    with _play(build, world, answer, kill) as play:
+        run, _ = play.run(frame, when)
+        _ = (run.status, run.result, run.error, run.waiting_on)  # read while there is a loop to read with
+        return run, play.world
 
 
+@contextmanager
 def _play(
-    build: Callable[[Store, Any], Scene], world: Callable[[], Any], answer: Callable[[Runtime, Run], object]
-) -> _Play:
+    build: Callable[[Store, Any], Scene],
+    world: Callable[[], Any],
+    answer: Callable[[Runtime, Run], object],
+    kill: bool,
+) -> Iterator[Play]:
+    from holdfast.testing.kills import KilledPlay  # it stands on this module
+
     clock = FakeClock()
     core = open_store("memory:", clock=clock)._core
-    return _Play(build, world(), core, clock, answer)
+    play = (KilledPlay if kill else Play)(build, world(), core, clock, answer)
+    try:
+        yield play
+    finally:
+        play.end()
 
 
 def crash_everywhere(
@@ -335,6 +351,7 @@ def crash_everywhere(
     answer: Callable[[Runtime, Run], object] = lambda *_: None,
     same: Callable[[Any, Any], bool] | None = None,
     check: bool = True,
+    kill: bool = False,
 ) -> CrashReport:
     """Crashes an agent before and after every frame of its journal, and has another process take over.
 
@@ -345,27 +362,29 @@ def crash_everywhere(
         answer: what people do beside approving and resolving doubts: sends signals, for one.
         same: whether two worlds are the same; in any order, for lists.
         check: raise an AssertionError if a crash came to something else.
+        kill: run every process as one, on a store in a folder, and end it by SIGKILL; some hundred
+            milliseconds for each crash. The world stays with the test: processes reach it by its methods,
+            and what they pass is pickled.
 
     Requests are approved, and doubts are resolved by what the bodies of tools have really done.
     """
     assert not INSIDE.get(), "not from inside an agent"
-    play = _play(build, world, answer)
-    run, total = play.run(None, "after")
-    expected = (run.status, run.result)
-    report = CrashReport(run.result)
-    if run.status != "completed":
-        report.problems.append(f"without a crash the run is {run.status}: {run.error or run.waiting_on}")
-        total = 0
-    records = _frames(play.core)
-    for frame in range(1, total + 1):
-        for when in ("before", "after"):
-            boundary = Boundary(frame, when, records[frame - 1] if frame <= len(records) else ())
-            again = _play(build, world, answer)
-            came, _ = again.run(frame, when)
-            report.boundaries.append(boundary)
-            report.problems.extend(_differences(boundary, expected, came, play.world, again.world, same))
-            again.end()
-    play.end()
+    with _play(build, world, answer, kill) as play:
+        run, total = play.run(None, "after")
+        expected = (run.status, run.result)
+        report = CrashReport(run.result)
+        if run.status != "completed":
+            report.problems.append(f"without a crash the run is {run.status}: {run.error or run.waiting_on}")
+            total = 0
+        records = _frames(play.core)
+        for frame in range(1, total + 1):
+            for when in ("before", "after"):
+                boundary = Boundary(frame, when, records[frame - 1] if frame <= len(records) else ())
+                with _play(build, world, answer, kill) as again:
+                    came, _ = again.run(frame, when)
+                    report.boundaries.append(boundary)
+                    found = _differences(boundary, expected, came, play.world, again.world, same)
+                    report.problems.extend(found)
     if check and not report.ok:
         raise AssertionError(str(report))
     return report
