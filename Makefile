@@ -1,5 +1,5 @@
 # Every target works from a fresh clone: Python 3.11 or newer, Rust and the package registries are all it
-# needs. What it makes lies in .venv, target and dist; `make clean` takes them away again.
+# needs. What it makes lies in .venv, target, dist and site; `make clean` takes them away again.
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 # pyo3 asks this interpreter what to build for, so that the result does not depend on the caller's PATH.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test tools mutants lint bench bench-peers faults wheel clean
+.PHONY: help setup demo test tools mutants lint docs bench bench-peers faults wheel clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -45,6 +45,9 @@ lint: $(BUILD_STAMP) ## Check formatting, lints, types and the extension's stubs
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest holdfast._core
 
+docs: $(VENV_STAMP) ## Build the documentation and the API reference into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(BUILD_STAMP) ## Measure and rewrite docs/BENCHMARKS.md (ONLY=gateway: one section)
 	$(BIN)/python benches/run.py $(ONLY)
 
@@ -68,7 +71,7 @@ wheel: $(VENV_STAMP) ## Build sdist and wheel into dist/ and try them in empty e
 	$(BIN)/python tests/wheel_check.py dist $(WHEEL_CHECK)
 
 clean: ## Remove everything that the other targets made
-	rm -rf $(VENV) dist target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist site target .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f python/holdfast/_core*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
