@@ -420,3 +420,24 @@ def test_verify_finds_nothing_wrong_in_a_store_that_is_being_written_to(store: h
     finally:
         over.set()
         writer.join()
+
+
+def test_contents_are_named_by_their_places_and_opened_one_by_one(store: hf.Store) -> None:
+    run = store.create_run(agent="import", input={"file": "a.csv"}, state={"n": 0})
+    created = next(store.read(run))
+    contents = created.contents()
+    assert {path: content["privacy"] for path, content in contents.items()} == {
+        "input": "internal",
+        "seed": "secret",
+        "state": "internal",
+    }
+    assert created.open(contents["input"]) == created.value["input"] == {"file": "a.csv"}
+    claim = store.claim(worker="w1")
+    assert claim is not None
+    store.fail(claim, ValueError("line 7"), retryable=False)
+    failed = [record for record in store.read(run) if record.kind == "run.finished"][-1]
+    assert [failed.open(content) for content in failed.contents().values()] == ["line 7"]
+    assert list(failed.contents()) == ["failure.message"]
+    store.forget(run, by="dana")
+    (forgotten,) = list(next(store.read(run)).contents().values())[:1]
+    assert refusal(next(store.read(run)).open, forgotten) == ("content_erased", None)

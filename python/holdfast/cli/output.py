@@ -22,6 +22,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from holdfast.errors import HoldfastError, VerifyError
+from holdfast.visible import visible as visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +33,6 @@ ERROR, USAGE, CHECK_FAILED = 1, 2, 3
 DAMAGE = frozenset(("blob_forged", "content_forged", "content_lost", "store_corrupt", "store_truncated"))
 """Errors that mean: something was checked, and it is not as it was written."""
 
-# Characters that count as printable and show nothing: fillers, selectors, joiners.
-HIDDEN = frozenset((0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0)).union(
-    range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)
-)
 WIDE = 1000  # columns of what is no terminal: nothing there is folded
 
 
@@ -50,16 +47,6 @@ class Commands(TyperGroup):
             complain(str(error))
             failed = isinstance(error, VerifyError) or error.code in DAMAGE
             raise typer.Exit(CHECK_FAILED if failed else ERROR) from None
-
-
-def visible(text: str) -> str:
-    """Text whose every character can be seen: others become JSON's escapes."""
-    return "".join(char if char.isprintable() and ord(char) not in HIDDEN else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    units = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 (JSON of any shape)

@@ -115,14 +115,28 @@ class Record:
             RecordError: ``content_erased`` if one of them was erased, ``content_lost`` if it is gone and
                 nobody erased it.
         """
-        positions = POSITIONS.get(self.kind, ["content"] if self.kind.startswith("x.") else [])
         body: dict[str, Any] = json.loads(json.dumps(self.body))
-        for position in positions:
-            for holder, key in _places(body, position):
-                holder[key] = self._open(holder[key])
+        for holder, key, _ in self._contents(body):
+            holder[key] = self.open(holder[key])
         return body
 
-    def _open(self, content: dict[str, Any]) -> object:
+    def contents(self) -> dict[str, dict[str, Any]]:
+        """Its contents by where they stand in the body: ``arguments``, ``failure.message``, ``items[0]``.
+
+        Each is as it was hashed: ``bytes``, ``commit``, ``media``, ``privacy``. :meth:`open` has its value.
+        """
+        return {path: holder[key] for holder, key, path in self._contents(self.body)}
+
+    def _contents(self, body: dict[str, Any]) -> Iterator[tuple[Any, Any, str]]:
+        positions = POSITIONS.get(self.kind, ["content"] if self.kind.startswith("x.") else [])
+        return (place for position in positions for place in _places(body, position))
+
+    def open(self, content: dict[str, Any]) -> Any:  # noqa: ANN401 (any JSON, or bytes)
+        """The value of one of its contents, checked against what was committed to.
+
+        Raises:
+            RecordError: ``content_erased``, ``content_lost`` or ``content_forged``.
+        """
         commit, opened = content["commit"], self._kept.openings
         if commit in opened:
             _core.content_check(commit, opened[commit])
@@ -143,7 +157,7 @@ class Record:
         return f"<Record {self.seq} {self.kind}>"
 
 
-def _places(body: Any, position: str) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 (JSON of any shape)
+def _places(body: Any, position: str, at: str = "") -> Iterator[tuple[Any, Any, str]]:  # noqa: ANN401
     """Where the contents of a position such as ``failure.message`` or ``items[]`` stand in a body."""
     step, _, rest = position.partition(".")
     name = step.removesuffix("[]")
@@ -151,12 +165,12 @@ def _places(body: Any, position: str) -> Iterator[tuple[Any, Any]]:  # noqa: ANN
         return
     if not step.endswith("[]"):
         if rest:
-            yield from _places(body[name], rest)
+            yield from _places(body[name], rest, f"{at}{name}.")
         else:
-            yield body, name
+            yield body, name, f"{at}{name}"
         return
     for index, inner in enumerate(body[name]):
         if rest:
-            yield from _places(inner, rest)
+            yield from _places(inner, rest, f"{at}{name}[{index}].")
         else:
-            yield body[name], index
+            yield body[name], index, f"{at}{name}[{index}]"
