@@ -18,6 +18,8 @@ def visible(text: str) -> str:
     >>> visible("a\u202eb")
     'a\\u202eb'
     """
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(char if char.isprintable() and ord(char) not in HIDDEN else _escape(char) for char in text)
 
 
