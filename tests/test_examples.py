@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 GUIDES = {  # how many blocks each has at least
     "README.md": 1,
     "docs/EVIDENCE.md": 2,
+    "docs/EXPORTS.md": 6,
     "docs/GATEWAY.md": 5,
     "docs/GETTING_STARTED.md": 6,
     "docs/HOWTO.md": 12,
