@@ -70,6 +70,7 @@ PLANTED: list[tuple[str, str, str]] = [
     ("forbidden", "rust/store/src/a.rs", "std::thread::sleep(d);\n"),
     ("forbidden", "tests/rust/a.rs", "std::thread::sleep(d);\n"),
     ("forbidden", "python/holdfast/adapters/x.py", "from holdfast import _core\n"),
+    ("forbidden", "python/holdfast/exports/x.py", "from holdfast import _core\n"),
     ("forbidden", "python/holdfast/a.py", "import hashlib\n"),
     ("forbidden", "python/holdfast/a.py", "    from hmac import digest\n"),
     ("forbidden", "tests/test_a.py", "time.sleep(1)\n"),

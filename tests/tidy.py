@@ -51,6 +51,7 @@ FORBIDDEN: list[tuple[str, str, str]] = [
     ("rust/store/src/*", r"\bpyo3\b", "the store does not know Python"),
     ("rust/*", r"\bthread::sleep\b", "wait on an event instead"),
     ("python/holdfast/adapters/*", r"\b_core\b", "adapters use the public API"),
+    ("python/holdfast/exports/*", r"\b_core\b", "exports read through the public API"),
     ("python/holdfast/*", r"(?m)^\s*(import|from) (hashlib|hmac)\b", "Python does not hash, the core does"),
     ("*.py", r"\btime\.sleep\b", "wait on an event instead"),
     ("tests/*", r"\basyncio\.sleep\((?!0\))", "wait on an event, or drive a fake clock"),

@@ -171,7 +171,7 @@ def _summary(told: _Told) -> Iterator[tuple[str, str | None]]:
     yield "session", code(story.session) if story.session else None
     yield "parent", code(story.parent) if story.parent else None
     yield "fork of", f"{code(story.fork['parent'])} at record {story.fork['at']}" if story.fork else None
-    yield "labels", code(story.labels) if story.labels else None
+    yield "labels", shown(story.labels) if story.labels else None
     yield "erased", f"{story.erased:,} contents" if story.erased else None
     yield "input", told.input
     if end is not None and "result" in end.body:
