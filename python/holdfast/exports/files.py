@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 Out = str | Path | IO[bytes]
 EXTRAS = {"otel": "opentelemetry", "parquet": "pyarrow"}
-FIXES = {
-    "extra_missing": "Install what the message names.",
-    "export_failed": "Look at the endpoint's own log, and export again: the same spans have the same ids.",
-}
 
 
 class ExportError(HoldfastError):
@@ -28,7 +24,7 @@ class ExportError(HoldfastError):
 
 def failed(code: str, message: str) -> ExportError:
     """The error of a code."""
-    return ExportError(message, code=code, fix=fix(code) or FIXES[code])
+    return ExportError(message, code=code, fix=fix(code))
 
 
 @contextmanager

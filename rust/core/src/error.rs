@@ -135,6 +135,8 @@ codes! {
     BadAgent = "bad_agent", "Make the context the first parameter, name the others, and allow at least one attempt.";
     NoSuchAgent = "no_such_agent", "Register it with rt.agent or rt.step in the program that runs this.";
     NoSuchRuntime = "no_such_runtime", "Name the module and the runtime in it: holdfast worker app.agents:rt.";
+    ExtraMissing = "extra_missing", "Install what the message names.";
+    ExportFailed = "export_failed", "Look at what the message names and export again: the same spans have the same ids.";
     BadInput = "bad_input", "Pass what the agent's parameters take; secrets are for tools.";
     RunFailed = "run_failed", "Look at run.error and at holdfast runs show; rt.retry opens it again.";
     RunCancelled = "run_cancelled", "Start another run: a cancelled one stays so.";
