@@ -15,6 +15,7 @@ rt = hf.Runtime(
 )
 
 
+# holdfast: allow HF303 because the receipt is made up, and nothing leaves the process
 @rt.tool(effect="write")
 async def refund(order: str, cents: int) -> dict[str, str]:
     """Gives money back."""

@@ -14,7 +14,7 @@ folder, steps, _ = arguments()
 async def main() -> None:
     """Some kilobyte of result for each of so many calls."""
     async with hf.Runtime(folder / "runs") as rt:
-
+        # holdfast: allow HF303 because the receipt is made up, and nothing leaves the process
         @rt.tool(effect="write")
         async def refund(order: str) -> dict[str, str]:
             return receipt(order, 1999) | {"text": order.rjust(1000, ".")}

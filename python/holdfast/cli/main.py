@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import _core, demo
-from holdfast.cli import export, output, people, proof, runs, store
+from holdfast.cli import export, lint, output, people, proof, runs, store
 
 app = typer.Typer(
     cls=output.Commands,
@@ -80,6 +80,7 @@ evidence = typer.Typer(no_args_is_help=True, help="Prove what a run did.")
 app.add_typer(evidence, name="evidence")
 proof.add_to(app, journal, evidence)
 export.add_to(app)
+lint.add_to(app)
 
 
 def main() -> None:

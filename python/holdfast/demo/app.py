@@ -47,6 +47,7 @@ async def support(ctx: hf.Context, ticket: str, order: str, cents: int) -> str:
     """Answers a complaint."""
     await ctx.log(f"about {ticket}")
     if LEDGER == "off":
+        # holdfast: allow HF103 because the demonstration shows what happens without a ledger
         told = _ask("/refunds", {"order": order, "cents": cents, "key": "none"})
     else:
         told = await ctx.call(refund, order=order, cents=cents)
