@@ -20,6 +20,7 @@ GUIDES = {  # how many blocks each has at least
     "docs/GATEWAY.md": 5,
     "docs/GETTING_STARTED.md": 6,
     "docs/HOWTO.md": 12,
+    "docs/LINT.md": 1,
     "docs/STORE.md": 12,
 }
 MODULES = ["holdfast"] + [

@@ -1,4 +1,4 @@
-"""The boundary lint: guilty stories are found where they say, innocent ones are not, our examples are clean."""
+"""The boundary lint: guilty stories are found where they say, innocent ones are not, ours are clean."""
 
 from __future__ import annotations
 

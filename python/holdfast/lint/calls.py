@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.lint.expressions import PATH, Expressions
@@ -57,7 +58,17 @@ PASSES = names_in(
     """
 )
 """What gives back what it was given, more or less."""
-Arguments = tuple[list["Values"], dict[str, "Values"]]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a call is given, and the value whose method it calls. Nothing is read twice: that would double
+    the work for each call inside a call.
+    """
+
+    base: Values
+    positional: list[Values]
+    named: dict[str, Values]
 
 
 class Calls(Expressions):
@@ -65,45 +76,43 @@ class Calls(Expressions):
 
     def call(self, node: ast.Call) -> Values:
         """What a call may return; and what it does is noted."""
-        callee = self.eval(node.func)
+        base = self.eval(node.func.value) if isinstance(node.func, ast.Attribute) else NOTHING
+        callee = self.of(base, node.func) if isinstance(node.func, ast.Attribute) else self.eval(node.func)
         if self._is_do(node, callee):
             return self._do(node)
         if role_of(callee):
             return self._registers(node, callee)
-        given = self._given(node)
-        positional, named = given
+        given = self._given(node, base)
         found = [self._called(value, node, given) for value in callee]
         names = {value.name for value in callee if isinstance(value, Ref)}
         if not names & (HARMLESS | PARTIAL):
-            for values in (*positional, *named.values()):
+            for values in (*given.positional, *given.named.values()):
                 self._handed(values, node, applied=bool(names & APPLIERS))
         if isinstance(node.func, ast.Attribute):
-            found.append(self._container(node.func, positional, named))
+            found.append(self._container(node.func, given))
         return union(found)
 
-    def _given(self, node: ast.Call) -> Arguments:
+    def _given(self, node: ast.Call, base: Values = NOTHING) -> Arguments:
         positional = [
             inside(self.eval(item.value)) if isinstance(item, ast.Starred) else self.eval(item)
             for item in node.args
         ]
         named: dict[str, Values] = {}
         for keyword in node.keywords:
-            if keyword.arg is None:
-                self.eval(keyword.value)
-            else:
-                named[keyword.arg] = self.eval(keyword.value)
-        return positional, named
+            values = self.eval(keyword.value)
+            self.words[keyword] = values
+            if keyword.arg is not None:
+                named[keyword.arg] = values
+        return Arguments(base, positional, named)
 
-    def _container(self, func: ast.Attribute, positional: list[Values], named: dict[str, Values]) -> Values:
+    def _container(self, func: ast.Attribute, given: Arguments) -> Values:
         """Methods of containers."""
-        if func.attr not in TAKES | PUTS:
-            return NOTHING
-        base = self.silently(func.value)
-        if func.attr in PUTS and not any(isinstance(value, Ref | Inst | Class) for value in base):
-            put = union([*positional, *named.values()])
+        held = inside(given.base)
+        if func.attr in PUTS and not any(isinstance(value, Ref | Inst | Class) for value in given.base):
+            put = union([*given.positional, *given.named.values()])
             if put:
                 self.more(func.value, many(union((put, inside(put)))))
-        return union((inside(base), *positional[1:])) if func.attr in TAKES and inside(base) else NOTHING
+        return union((held, *given.positional[1:])) if func.attr in TAKES and held else NOTHING
 
     def more(self, node: ast.expr, values: Values) -> None:
         """A container may hold this, too: :mod:`holdfast.lint.statements`."""
@@ -140,11 +149,11 @@ class Calls(Expressions):
                 return self._ref(value.name, node, given)
             case Unit():
                 self.reach(value, node)
-                self._pass(value, given, node)
+                self._pass(value, given)
                 return value.returns
             case Tool():
                 self._direct(value, node)
-                self._pass(value.unit, given, node)
+                self._pass(value.unit, given)
                 return value.unit.returns
             case Class():
                 return self._made(value, node, given)
@@ -162,36 +171,33 @@ class Calls(Expressions):
             for unit in self._functions(owner, name):
                 self.reach(unit, node)
                 if name != "__post_init__":
-                    self._pass(unit, given, node)
-        positional, named = given
+                    self._pass(unit, given)
         fields = [
             item.target.id
             for item in owner.node.body
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
         ]
-        for field, values in (*zip(fields, positional, strict=False), *named.items()):
+        for field, values in (*zip(fields, given.positional, strict=False), *given.named.items()):
             if field in owner.attributes:
                 owner.attributes[field] = union((owner.attributes[field], values))
         return frozenset((Inst(owner),))
 
-    def _pass(self, unit: Unit, given: Arguments, node: ast.Call) -> None:
+    def _pass(self, unit: Unit, given: Arguments) -> None:
         """Parameters may be what is given here."""
         arguments = getattr(unit.node, "args", None)
         if not isinstance(arguments, ast.arguments):
             return
         names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
-        plain = isinstance(node.func, ast.Attribute) and any(
-            isinstance(value, Class) for value in self.silently(node.func.value)
-        )
+        plain = any(isinstance(value, Class) for value in given.base)
         bound = unit.owner is not None and unit.kind != "staticmethod" and not (plain and not unit.kind)
-        positional, named = given
-        for name, values in (*zip(names[1:] if bound else names, positional, strict=False), *named.items()):
+        taken = names[1:] if bound else names
+        for name, values in (*zip(taken, given.positional, strict=False), *given.named.items()):
             self.give(unit, name, values)
 
     # Known callables.
 
     def _ref(self, name: str, node: ast.Call, given: Arguments) -> Values:
-        positional, _ = given
+        positional = given.positional
         first = positional[0] if positional else NOTHING
         if name in PARTIAL:
             return first
@@ -213,12 +219,12 @@ class Calls(Expressions):
             return union([ref(f"{name}().{text}") for text in strings(first)])
         if name.startswith(("operator.methodcaller().", "operator.attrgetter().")):
             return self._operator(name, first, node)
-        return self._plain(name, node, first)
+        return self._plain(name, node, given)
 
-    def _plain(self, name: str, node: ast.Call, first: Values) -> Values:
-        rule = self._rule(name, node)
+    def _plain(self, name: str, node: ast.Call, given: Arguments) -> Values:
+        rule = self._rule(name, node, given)
         if rule:
-            self.emit(rule, name, node, first)
+            self.emit(rule, name, node, given.positional[0] if given.positional else NOTHING)
         if "." in name and name.split(".")[0] not in _NOT_OURS:
             self.outward.add(self.unit)
         last = name.rpartition(".")[2]
@@ -234,10 +240,10 @@ class Calls(Expressions):
             return ref(same(made))
         return NOTHING
 
-    def _rule(self, name: str, node: ast.Call) -> str | None:
+    def _rule(self, name: str, node: ast.Call, given: Arguments) -> str | None:
         """The rule of a call, which may depend on its arguments."""
         if name in OPENERS:
-            return self._mode(name, node)
+            return self._mode(name, node, given)
         rule = self.known.rule(name)
         count = len(node.args) + len(node.keywords)
         first = node.args[0] if node.args else None
@@ -257,19 +263,18 @@ class Calls(Expressions):
             for keyword in node.keywords
         )
 
-    def _mode(self, name: str, node: ast.Call) -> str:
+    def _mode(self, name: str, node: ast.Call, given: Arguments) -> str:
         """Opening reads, unless the mode writes, or is not known."""
         at = OPENERS[name]
-        given = [keyword.value for keyword in node.keywords if keyword.arg in ("mode", "flags")]
-        given += node.args[at : at + 1]
-        if not given:
+        said = [given.named[word] for word in ("mode", "flags") if word in given.named]
+        said += given.positional[at : at + 1]
+        if not said:
             return "HF206"
         if name == "os.open":
-            flags = {part.attr for part in ast.walk(given[0]) if isinstance(part, ast.Attribute)}
-            return "HF206" if flags and not flags & _WRITING_FLAGS else "HF102"
-        modes = self.silently(given[0])
-        texts = strings(modes)
-        known = texts and all(isinstance(mode, Const) for mode in modes)
+            flags = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+            return "HF206" if "O_RDONLY" in flags and not flags & _WRITING_FLAGS else "HF102"
+        texts = strings(said[0])
+        known = texts and all(isinstance(mode, Const) for mode in said[0])
         return "HF206" if known and not any(set("wax+") & set(text) for text in texts) else "HF102"
 
     def _getattr(self, node: ast.Call, positional: list[Values]) -> Values:
@@ -297,7 +302,7 @@ class Calls(Expressions):
         found = union([self.attribute(value, attribute, node) for value in first])
         if maker == "operator.attrgetter":
             return found
-        return union([self._called(value, node, ([], {})) for value in found])
+        return union([self._called(value, node, Arguments(NOTHING, [], {})) for value in found])
 
     # Declarations.
 
@@ -311,7 +316,9 @@ class Calls(Expressions):
         names = strings(self.eval(node.args[0])) if node.args else []
         body = self.silently(node.args[1]) if len(node.args) > 1 else NOTHING
         rest = [self.eval(item) for item in node.args[2:]]
-        rest += [self.eval(keyword.value) for keyword in node.keywords]
+        for keyword in node.keywords:
+            self.words[keyword] = self.eval(keyword.value)
+            rest.append(self.words[keyword])
         for values in rest:
             self._handed(values, node, applied=False)
         self.declare("do", names[0] if names else "?", body, node, node)
@@ -320,9 +327,11 @@ class Calls(Expressions):
     def _registers(self, node: ast.Call, callee: Values) -> Values:
         """``rt.tool(function)``, ``rt.tool(...)(function)``: a function becomes something."""
         self.quiet += 1
-        positional, _ = self._given(node)
+        given = self._given(node)
         self.quiet -= 1
-        functions = [value for values in positional for value in values if isinstance(value, Unit | Tool)]
+        functions = [
+            value for values in given.positional for value in values if isinstance(value, Unit | Tool)
+        ]
         guards = any(isinstance(value, Ref) and value.name == GUARD for value in callee)
         if not functions or guards:
             made = [ref(f"{value.name}()") for value in callee if isinstance(value, Ref)]
@@ -349,7 +358,7 @@ class Calls(Expressions):
         said: list[tuple[str, str | None]] = []
         for keyword in words.keywords if words else []:
             if keyword.arg is not None:
-                texts = strings(self.silently(keyword.value))
+                texts = strings(self.words.get(keyword, NOTHING))
                 empty = isinstance(keyword.value, ast.Constant) and keyword.value.value is None
                 if not empty:
                     said.append((keyword.arg, texts[0] if len(texts) == 1 else None))

@@ -123,7 +123,10 @@ class Expressions(Names):
     # Attributes.
 
     def _attribute(self, node: ast.Attribute) -> Values:
-        base = self.eval(node.value)
+        return self.of(self.eval(node.value), node)
+
+    def of(self, base: Values, node: ast.Attribute) -> Values:
+        """What an attribute of a value may be."""
         found = union([self.attribute(value, node.attr, node) for value in base])
         if not found and node.attr in ROLES and not any(isinstance(value, Ref) for value in base):
             return ref(f"?.{node.attr}")  # a runtime that comes from somewhere else

@@ -88,6 +88,7 @@ class Names:
         self.classes: dict[ast.AST, Class] = {}
         self.declared: list[Declared] = []
         self.queue: list[Unit] = []
+        self.words: dict[ast.keyword, Values] = {}  # what keywords of calls are
         self.outward: set[Unit] = set()  # call what other modules of the user have, where nobody looks
         self.uses_holdfast = False
         self.stars: list[str] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from holdfast.lint.rules import BY_ID
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 ACTS = frozenset(f"HF{number}" for number in range(101, 111))
 READS = frozenset(("HF206",))
+LONG = 6  # functions of a way that are named
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,20 @@ class Seen:
     reason: str | None = None
 
 
-Ways = dict["Unit", tuple["Unit", ...]]
+@dataclass(frozen=True)
+class Way:
+    """How a function is reached: from which agent, and from which function last."""
+
+    root: Unit
+    before: Unit | None
+
+
+Ways = dict["Unit", Way]
 
 
 def ways(roots: Iterable[Unit], rule: str | None, cut: Suppressions, *, tools: bool = False) -> Ways:
     """The shortest way to each function that roots reach, without calls that are suppressed for a rule."""
-    found: Ways = {root: (root,) for root in roots}
+    found: Ways = {root: Way(root, None) for root in roots}
     left = deque(found)
     while left:
         unit = left.popleft()
@@ -51,41 +59,54 @@ def ways(roots: Iterable[Unit], rule: str | None, cut: Suppressions, *, tools: b
                 continue
             if rule is not None and cut.reason(rule, edge.at) is not None:
                 continue
-            found[edge.to] = (*found[unit], edge.to)
+            found[edge.to] = Way(found[unit].root, unit)
             left.append(edge.to)
     return found
 
 
+def _names(unit: Unit, found: Ways) -> tuple[str, ...]:
+    """The functions of a way; of a long one, its beginning and its end."""
+    names = [unit.name]
+    before = found[unit].before
+    while before is not None and len(names) < LONG:
+        names.append(before.name)
+        before = found[before].before
+    if before is not None:
+        names += ["...", found[unit].root.name] if before is not found[unit].root else [before.name]
+    return tuple(reversed(names))
+
+
 def of_agents(units: Iterable[Unit], cut: Suppressions) -> list[Seen]:
     """What agents do, themselves or through functions of the module."""
-    every = list(units)
-    roots = [unit for unit in every if unit.role == "agent"]
+    roots = [unit for unit in units if unit.role == "agent"]
     whole = ways(roots, None, cut)
     by_rule: dict[str, Ways] = {}
     found = []
-    for unit, way in whole.items():
+    for unit in whole:
         for event in unit.events.values():
             if event.rule not in by_rule:
                 by_rule[event.rule] = ways(roots, event.rule, cut) if cut.names(event.rule) else whole
-            open_way = by_rule[event.rule].get(unit)
+            uncut = by_rule[event.rule]
             reason = cut.take(event.rule, event.at)
-            if reason is None and open_way is None:
-                reason = _cut_on(way, event.rule, cut)
-            found.append(_seen(event, open_way or way, reason))
+            if reason is None and unit not in uncut:
+                reason = _cut_on(unit, whole, event.rule, cut)
+            found.append(_seen(event, _names(unit, uncut if unit in uncut else whole), reason))
     return found
 
 
-def _cut_on(way: tuple[Unit, ...], rule: str, cut: Suppressions) -> str | None:
-    """The reason of a suppressed call on a way."""
-    for unit, after in pairwise(way):
-        for edge in unit.edges.values():
-            if edge.to is after and (reason := cut.take(rule, edge.at)) is not None:
-                return reason
-    return None
+def _cut_on(unit: Unit, found: Ways, rule: str, cut: Suppressions) -> str | None:
+    """The reason of a suppressed call on the way to a function."""
+    reason = None
+    before = found[unit].before
+    while before is not None:
+        for edge in before.edges.values():
+            if edge.to is unit:
+                reason = cut.take(rule, edge.at) or reason
+        unit, before = before, found[before].before
+    return reason
 
 
-def _seen(event: Event, way: tuple[Unit, ...], reason: str | None) -> Seen:
-    names = tuple(unit.name for unit in way)
+def _seen(event: Event, names: tuple[str, ...], reason: str | None) -> Seen:
     through = f", which {' calls '.join(names[:-1])} calls" if len(names) > 1 else ""
     where = f"in {names[-1]}{through}" if through else f"in the agent {names[0]}"
     message = f"{event.callable} {BY_ID[event.rule].what}, {where}. {BY_ID[event.rule].fix}"

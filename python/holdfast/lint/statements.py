@@ -197,15 +197,20 @@ class Statements(Calls):
         elif isinstance(node, ast.Attribute):
             self.target(node, values)
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
-            plain = not any(isinstance(item, ast.Starred) for item in (*target.elts, *value.elts))
-            if plain and len(target.elts) == len(value.elts):
-                found = [self.eval(item) for item in value.elts]
-                for item, values in zip(target.elts, found, strict=True):
+    def _assign(self, targets: list[ast.expr], value: ast.expr) -> None:
+        """Binds targets, one by one where names stand opposite to values."""
+        parts: list[Values] | None = None
+        if isinstance(value, ast.Tuple | ast.List) and not _starred(value):
+            parts = [self.eval(item) for item in value.elts]
+        whole = self.eval(value) if parts is None else many(union(parts))
+        for target in targets:
+            opposite = isinstance(target, ast.Tuple | ast.List) and not _starred(target)
+            items = target.elts if opposite and isinstance(target, ast.Tuple | ast.List) else []
+            if parts is not None and items and len(items) == len(parts):
+                for item, values in zip(items, parts, strict=True):
                     self.target(item, values)
-                return
-        self.target(target, self.eval(value))
+            else:
+                self.target(target, whole)
 
     # Statements.
 
@@ -222,8 +227,7 @@ class Statements(Calls):
             case ast.Expr():
                 self.eval(node.value)
             case ast.Assign():
-                for target in node.targets:
-                    self._assign(target, node.value)
+                self._assign(node.targets, node.value)
             case ast.AnnAssign():
                 self.target(node.target, union((self.annotated(node.annotation), self.eval(node.value))))
             case ast.AugAssign():
@@ -357,6 +361,10 @@ class Statements(Calls):
                 owner = owner.up
             if owner is not None:
                 self.scope.elsewhere[name] = owner
+
+
+def _starred(node: ast.Tuple | ast.List) -> bool:
+    return any(isinstance(item, ast.Starred) for item in node.elts)
 
 
 BODIES = ("body", "orelse", "finalbody", "handlers", "cases")

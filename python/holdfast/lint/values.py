@@ -215,9 +215,21 @@ def union(sets: Iterable[Values]) -> Values:
     return frozenset(sorted(found, key=_order)[:MOST])
 
 
-def _order(value: Value) -> tuple[str, str]:
-    told = getattr(value, "name", None) or repr(value)
-    return type(value).__name__, str(told)
+def _order(value: Value) -> tuple[str, str, int]:
+    kind = type(value).__name__
+    match value:
+        case Ref():
+            return kind, value.name, 0
+        case Const():
+            return kind, str(value.value), 0
+        case Many():
+            return kind, "", len(value.of)
+        case Inst():
+            return kind, value.of.name, value.of.node.lineno
+        case Tool():
+            return kind, value.unit.name, getattr(value.unit.node, "lineno", 0)
+        case _:
+            return kind, value.name, getattr(value.node, "lineno", 0)
 
 
 def ref(name: str) -> Values:
