@@ -75,8 +75,13 @@ EXPRESSIONS = st.recursive(
         st.tuples(inner, inner).map(lambda two: f"{{'a': {two[0]}, **{two[1]}}}"),
         st.tuples(inner, inner).map(lambda two: f"({two[0]} / {two[1]} if x else (y := {two[0]}))"),
         inner.map(lambda one: f"partial({one}, *{one})"),
+        inner.map(lambda one: f"map(*{one})"),
+        st.tuples(inner, inner).map(lambda two: f"map({two[0]}, {two[1]})"),
+        st.tuples(inner, inner).map(lambda two: f"ctx.do({two[0]}, {two[1]}, effect=x)"),
+        st.tuples(inner, inner).map(lambda two: f"rt.tool({two[0]}, **{two[1]})({two[0]})"),
+        inner.map(lambda one: f"super().a({one}).b"),
     ),
-    max_leaves=12,
+    max_leaves=16,
 )
 
 

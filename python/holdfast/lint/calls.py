@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast.lint.values import Value, Values
 
 DO = f"{CONTEXT}.do"
+MAPS = frozenset(("map", "filter", "itertools.starmap", "functools.reduce"))
+MEMORY = frozenset(("io.BytesIO()", "io.StringIO()"))
 PARTIAL = frozenset(("functools.partial", "functools.partialmethod"))
 IMPORTS = frozenset(("__import__", "importlib.import_module"))
 PATHS = names_in(
@@ -71,12 +73,16 @@ class Arguments:
     named: dict[str, Values]
 
 
+NONE_GIVEN = Arguments(NOTHING, [], {})
+
+
 class Calls(Expressions):
     """Reads calls."""
 
     def call(self, node: ast.Call) -> Values:
         """What a call may return; and what it does is noted."""
         base = self.eval(node.func.value) if isinstance(node.func, ast.Attribute) else NOTHING
+        self.calling = node.func
         callee = self.of(base, node.func) if isinstance(node.func, ast.Attribute) else self.eval(node.func)
         if self._is_do(node, callee):
             return self._do(node)
@@ -177,10 +183,24 @@ class Calls(Expressions):
             for item in owner.node.body
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
         ]
+        self._factories(owner, given, node)
         for field, values in (*zip(fields, given.positional, strict=False), *given.named.items()):
             if field in owner.attributes:
                 owner.attributes[field] = union((owner.attributes[field], values))
         return frozenset((Inst(owner),))
+
+    def _factories(self, owner: Class, given: Arguments, node: ast.Call) -> None:
+        """``field(default_factory=...)`` is called where an object is made."""
+        for item in owner.node.body:
+            value = getattr(item, "value", None)
+            name = getattr(getattr(item, "target", None), "id", "")
+            for keyword in value.keywords if isinstance(value, ast.Call) else ():
+                if keyword.arg in ("default_factory", "factory") and name not in given.named:
+                    for factory in self.words.get(keyword, NOTHING):
+                        self._called(factory, node, NONE_GIVEN)
+        for base in owner.bases:
+            if isinstance(base, Class) and base.node.lineno < owner.node.lineno:
+                self._factories(base, given, node)
 
     def _pass(self, unit: Unit, given: Arguments) -> None:
         """Parameters may be what is given here."""
@@ -206,6 +226,10 @@ class Calls(Expressions):
             return union((*positional, *inner))
         if name == "getattr":
             return self._getattr(node, positional)
+        if name == "types.SimpleNamespace":
+            return many(union(list(given.named.values())))
+        if name in MAPS:
+            return self._map(node, positional)
         if name == "super" and self.unit.owner is not None:
             return self._super(self.unit.owner)
         if name in ("vars", "globals", "locals"):
@@ -223,6 +247,8 @@ class Calls(Expressions):
 
     def _plain(self, name: str, node: ast.Call, given: Arguments) -> Values:
         rule = self._rule(name, node, given)
+        if rule in ("HF102", "HF206") and self._in_memory(given):
+            return NOTHING
         if rule:
             self.emit(rule, name, node, given.positional[0] if given.positional else NOTHING)
         if "." in name and name.split(".")[0] not in _NOT_OURS:
@@ -256,6 +282,11 @@ class Calls(Expressions):
         )
         return None if innocent else rule
 
+    def _in_memory(self, given: Arguments) -> bool:
+        """Whether a file that is opened is no file."""
+        first = given.positional[0] if given.positional else NOTHING
+        return any(isinstance(value, Ref) and value.name in MEMORY for value in (*first, *given.base))
+
     def _has_timeout(self, node: ast.Call) -> bool:
         return any(
             keyword.arg == "timeout"
@@ -282,11 +313,34 @@ class Calls(Expressions):
             return NOTHING
         names = strings(positional[1])
         found = [self.attribute(value, name, node) for value in positional[0] for name in names]
-        if not names:
-            for value in positional[0]:
-                if isinstance(value, Ref) and (rule := self.known.any_under(value.name)):
-                    self.emit(rule if "()" in value.name else "HF109", f"getattr({value.name}, ...)", node)
+        for value in positional[0] if not names else ():
+            if isinstance(value, Ref) and (rule := self.known.any_under(value.name)):
+                self.emit(rule if "()" in value.name else "HF109", f"getattr({value.name}, ...)", node)
+            elif isinstance(value, Inst | Class):
+                found.append(self._methods(value.of if isinstance(value, Inst) else value, node))
         return union([*found, *positional[2:]])
+
+    def _methods(self, owner: Class, node: ast.Call) -> Values:
+        """Methods by a name that is put together: those with its beginning; all, if one is called at once."""
+        name = node.args[1]
+        parts = name.values if isinstance(name, ast.JoinedStr) else [getattr(name, "left", name)]
+        begins = getattr(parts[0], "value", None) if parts else None
+        prefix = begins if isinstance(begins, str) else ""
+        if not prefix and self.calling is not node:
+            return NOTHING
+        return frozenset(
+            value
+            for key, values in owner.attributes.items()
+            for value in values
+            if key.startswith(prefix) and not key.startswith("__") and isinstance(value, Unit | Tool)
+        )
+
+    def _map(self, node: ast.Call, positional: list[Values]) -> Values:
+        """``map(function, values)`` calls the function with each."""
+        elements = [self.elements(values, node) for values in positional[1:]]
+        function = positional[0] if positional else NOTHING
+        called = [self._called(value, node, Arguments(NOTHING, elements, {})) for value in function]
+        return many(union(called))
 
     def _super(self, owner: Class) -> Values:
         found: list[Values] = []
@@ -302,7 +356,7 @@ class Calls(Expressions):
         found = union([self.attribute(value, attribute, node) for value in first])
         if maker == "operator.attrgetter":
             return found
-        return union([self._called(value, node, Arguments(NOTHING, [], {})) for value in found])
+        return union([self._called(value, node, NONE_GIVEN) for value in found])
 
     # Declarations.
 
@@ -314,7 +368,8 @@ class Calls(Expressions):
     def _do(self, node: ast.Call) -> Values:
         """``ctx.do(name, function, ...)``: the function may act, its arguments are the agent's."""
         names = strings(self.eval(node.args[0])) if node.args else []
-        body = self.silently(node.args[1]) if len(node.args) > 1 else NOTHING
+        # A function that is only named does nothing here; a call that makes one does.
+        body = self.eval(node.args[1]) if len(node.args) > 1 else NOTHING
         rest = [self.eval(item) for item in node.args[2:]]
         for keyword in node.keywords:
             self.words[keyword] = self.eval(keyword.value)
@@ -326,9 +381,7 @@ class Calls(Expressions):
 
     def _registers(self, node: ast.Call, callee: Values) -> Values:
         """``rt.tool(function)``, ``rt.tool(...)(function)``: a function becomes something."""
-        self.quiet += 1
         given = self._given(node)
-        self.quiet -= 1
         functions = [
             value for values in given.positional for value in values if isinstance(value, Unit | Tool)
         ]
@@ -338,7 +391,18 @@ class Calls(Expressions):
             return union([values for values in made if role_of(values)])
         units = [value.unit if isinstance(value, Tool) else value for value in functions]
         words = node.func if isinstance(node.func, ast.Call) else None
-        return union([self.becomes(unit, role_of(callee), words, node) for unit in units])
+        role = role_of(callee)
+        for unit in units if role == "agent" and Ref("?.step") in callee else ():
+            if not self._named_context(unit):  # optimizer.step(closure)
+                self.reach(unit, node)
+                return NOTHING
+        return union([self.becomes(unit, role, words, node) for unit in units])
+
+    def _named_context(self, unit: Unit) -> bool:
+        arguments = unit.node.args if isinstance(unit.node, _FUNCTIONS) else None
+        named = [*arguments.posonlyargs, *arguments.args] if arguments else []
+        first = named[1:] if unit.owner is not None and unit.kind != "staticmethod" else named
+        return bool(first) and (unit.role == "agent" or first[0].arg in ("ctx", "context"))
 
     def becomes(self, unit: Unit, role: str, words: ast.Call | None, node: ast.AST) -> Values:
         """A function has a role from now on; what stands for it afterwards."""

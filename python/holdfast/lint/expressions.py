@@ -29,6 +29,7 @@ ATTEMPT = Ref("holdfast.Context().attempt")
 PATH = "pathlib.Path()"
 PROPERTIES = frozenset(("property", "functools.cached_property"))
 THEMSELVES = frozenset(("__call__", "__wrapped__", "__func__", "function", "func"))
+OF_CONTAINERS = frozenset(name for kind in (dict, list, set, tuple, str) for name in dir(kind))
 SCOPED = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
 
 
@@ -50,7 +51,10 @@ class Expressions(Names):
                 return self.call(node)
             case ast.Constant():
                 return constant(node)
-            case ast.Await() | ast.Starred():
+            case ast.Await():
+                values = self.eval(node.value)
+                return union((values, self.special(values, ("__await__",), node)))
+            case ast.Starred():
                 return self.eval(node.value)
             case ast.BinOp():
                 return self._arithmetic(node)
@@ -86,6 +90,7 @@ class Expressions(Names):
                 return self._comprehension(node)
             case ast.Compare():
                 found = [self.eval(node.left), *[self.eval(right) for right in node.comparators]]
+                self.special(union(found), ("__contains__", "__eq__", "__lt__", "__gt__"), node)
                 return union(found) & {ATTEMPT}
             case ast.UnaryOp():
                 return self.eval(node.operand) & {ATTEMPT}
@@ -149,7 +154,11 @@ class Expressions(Names):
                 return self.member(value, name)
             case Inst():
                 found = self.member(value.of, name)
+                if not found:
+                    return self.special(frozenset((value,)), ("__getattr__",), node)
                 return union([self._bound(inner, node) for inner in found])
+            case Many() if name not in OF_CONTAINERS:
+                return value.of  # a namespace
             case _:
                 return NOTHING
 
@@ -188,7 +197,7 @@ class Expressions(Names):
     def _subscript(self, node: ast.Subscript) -> Values:
         base = self.eval(node.value)
         keys = strings(self.test(node.slice))
-        found = [inside(base)]
+        found = [inside(base), self.special(base, ("__getitem__", "__class_getitem__"), node)]
         for value in base:
             if isinstance(value, Ref):
                 found.append(self._item(value, keys))
@@ -230,7 +239,7 @@ class Expressions(Names):
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Values:
         outer, self.scope.now = self.scope.now, type(self.scope.now)(self.scope.now)
         for generator in node.generators:
-            self.target(generator.target, self.elements(self.eval(generator.iter)))
+            self.target(generator.target, self.elements(self.eval(generator.iter), generator.iter))
             for condition in generator.ifs:
                 self.test(condition)
         parts = [node.elt] if isinstance(node, SCOPED) else [node.key, node.value]
@@ -238,9 +247,21 @@ class Expressions(Names):
         self.scope.now = outer
         return found
 
-    def elements(self, values: Values) -> Values:
+    def elements(self, values: Values, node: ast.expr) -> Values:
         """What iterating over a value gives."""
-        return inside(values)
+        asked = self.special(values, ("__iter__", "__aiter__", "__next__", "__anext__"), node)
+        return union((inside(values), inside(asked)))
+
+    def special(self, values: Values, names: tuple[str, ...], node: ast.expr) -> Values:
+        """What objects of the module return that are asked by an operator, not by a name."""
+        found = []
+        for value in values:
+            for name in names if isinstance(value, Inst) else ():
+                for unit in self.member(value.of, name) if isinstance(value, Inst) else ():
+                    if isinstance(unit, Unit):
+                        self.reach(unit, node)
+                        found.append(unit.returns)
+        return union(found)
 
     def target(self, node: ast.expr, values: Values) -> None:
         """Binds a target: :mod:`holdfast.lint.statements`."""

@@ -7,6 +7,7 @@ that a line in ``INNOCENT`` can take something out. ``()`` stands for a call.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 
@@ -395,6 +396,9 @@ def same(name: str) -> str:
     return name.removeprefix("builtins.")
 
 
+UNBOUND = re.compile(r"(\.[A-Z]\w*)\.(?=[a-z])")
+
+
 class Known:
     """The tables, with what packs added to them."""
 
@@ -437,4 +441,6 @@ class Known:
                 if key in self.table and (key.endswith("*") or name[:end].endswith("()")):
                     return self.table[key]
             end = name.rfind(".", 0, end)
-        return None
+        # A method that is taken from its class: Path.unlink(path).
+        bound = UNBOUND.sub(r"\1().", name, count=1)
+        return self._look(bound) if bound != name else None

@@ -114,6 +114,7 @@ class Statements(Calls):
     def _decorated(self, unit: Unit, node: ast.expr, value: Values) -> Values:
         found = self.eval(node)
         role = role_of(found)
+        self._dispatched(unit, node)
         if role:
             if unit.role == "agent" and role != "agent":
                 unit.role = ""
@@ -125,6 +126,17 @@ class Statements(Calls):
                 self._wrapped(unit, inner, value)
                 value = union((value, inner.returns))
         return value
+
+    def _dispatched(self, unit: Unit, node: ast.expr) -> None:
+        """``@function.register``: whoever calls that function may come here."""
+        named = node.func if isinstance(node, ast.Call) else node
+        if isinstance(named, ast.Attribute) and named.attr == "register":
+            before = self.unit
+            for value in self.silently(named.value):
+                if isinstance(value, Unit):
+                    self.unit = value
+                    self.reach(unit, node)
+            self.unit = before
 
     def _wrapped(self, unit: Unit, decorator: Unit, value: Values) -> None:
         """A decorator of the module: what it puts around a function runs when that is called."""
@@ -193,7 +205,7 @@ class Statements(Calls):
     def more(self, node: ast.expr, values: Values) -> None:
         """A container may hold this, too."""
         if isinstance(node, ast.Name):
-            self.scope.bind(node.id, union((self.look(node.id), values)))
+            self.scope.add(node.id, values)
         elif isinstance(node, ast.Attribute):
             self.target(node, values)
 
@@ -301,7 +313,7 @@ class Statements(Calls):
             if isinstance(node, ast.While):
                 self.test(node.test)
             else:
-                self.target(node.target, self.elements(iterated))
+                self.target(node.target, self.elements(iterated, node.iter))
             self.block(node.body)
 
         iterated = NOTHING if isinstance(node, ast.While) else self.eval(node.iter)

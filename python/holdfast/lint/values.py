@@ -171,6 +171,19 @@ class Scope:
         self.now.own[name] = values
         self.ever[name] = union((self.ever.get(name, NOTHING), values))
 
+    def add(self, name: str, values: Values) -> None:
+        """A container may hold more, wherever it is bound."""
+        scope: Scope | None = self
+        if self.now.get(name) is None:
+            scope = self.up
+            while scope is not None and name not in scope.ever:
+                scope = scope.up
+        if scope is None or scope is self:
+            self.bind(name, union((self.look(name) or NOTHING, values)))
+            return
+        for kept in (scope.ever, scope.told):
+            kept[name] = union((kept.get(name, NOTHING), values))
+
     def look(self, name: str) -> Values | None:
         """What a name is here; ``None`` if nobody has bound it."""
         found = None if name in self.elsewhere else self.now.get(name)
