@@ -142,6 +142,9 @@ LONG = {
     + "    f0(1)\n",
     "agents": "import os\n"
     + "".join(AGENT.replace("clerk", f"c{at}") + "    os.remove('a')\n" for at in range(5000)),
+    "classes": "".join(f"class C{n}(C{n - 1}):\n    def f(self):\n        self.g()\n" for n in range(5000))
+    + AGENT
+    + "    C4999().f()\n",
     "suppressions": AGENT + "    # holdfast: allow HF101 because x\n" * 10000 + "    pass\n",
     "a list": "import os\nx = [" + "os.remove, " * 50000 + "]\n" + AGENT + "    x[0]('a')\n",
     "targets": AGENT + "    " + "x = " * 100_000 + "[" + "y, " * 100_000 + "]\n",

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.lint.expressions import PATH, Expressions
+from holdfast.lint.expressions import BASES_MOST, PATH, Expressions
 from holdfast.lint.known import APPLIERS, DATA, HARMLESS, MAKERS, NEEDS, OPENERS, SAME, SEEDED, names_in, same
 from holdfast.lint.names import CONTEXT, GUARD, ROLES, role_of
 from holdfast.lint.values import (
@@ -109,6 +109,8 @@ class Calls(Expressions):
             self.words[keyword] = values
             if keyword.arg is not None:
                 named[keyword.arg] = values
+            elif inside(values):
+                named[f"**{len(named)}"] = inside(values)
         return Arguments(base, positional, named)
 
     def _container(self, func: ast.Attribute, given: Arguments) -> Values:
@@ -191,16 +193,17 @@ class Calls(Expressions):
 
     def _factories(self, owner: Class, given: Arguments, node: ast.Call) -> None:
         """``field(default_factory=...)`` is called where an object is made."""
-        for item in owner.node.body:
+        classes = [owner]
+        for one in classes:
+            more = [base for base in one.bases if isinstance(base, Class) and base not in classes]
+            classes += more if len(classes) < BASES_MOST else []
+        for item in (item for one in classes for item in one.node.body):
             value = getattr(item, "value", None)
             name = getattr(getattr(item, "target", None), "id", "")
             for keyword in value.keywords if isinstance(value, ast.Call) else ():
                 if keyword.arg in ("default_factory", "factory") and name not in given.named:
                     for factory in self.words.get(keyword, NOTHING):
                         self._called(factory, node, NONE_GIVEN)
-        for base in owner.bases:
-            if isinstance(base, Class) and base.node.lineno < owner.node.lineno:
-                self._factories(base, given, node)
 
     def _pass(self, unit: Unit, given: Arguments) -> None:
         """Parameters may be what is given here."""
@@ -228,6 +231,12 @@ class Calls(Expressions):
             return self._getattr(node, positional)
         if name == "types.SimpleNamespace":
             return many(union(list(given.named.values())))
+        if name == "setattr" and len(positional) > 2:
+            self._setattr(positional)
+        if name == "holdfast.run":
+            units = [value for value in first if isinstance(value, Unit)]
+            for unit in units:
+                self.becomes(unit, "agent", None, node)
         if name in MAPS:
             return self._map(node, positional)
         if name == "super" and self.unit.owner is not None:
@@ -334,6 +343,13 @@ class Calls(Expressions):
             for value in values
             if key.startswith(prefix) and not key.startswith("__") and isinstance(value, Unit | Tool)
         )
+
+    def _setattr(self, positional: list[Values]) -> None:
+        for value in positional[0]:
+            for name in strings(positional[1]) if isinstance(value, Inst) else ():
+                if isinstance(value, Inst):
+                    known = value.of.attributes.get(name, NOTHING)
+                    value.of.attributes[name] = union((known, positional[2]))
 
     def _map(self, node: ast.Call, positional: list[Values]) -> Values:
         """``map(function, values)`` calls the function with each."""

@@ -30,6 +30,8 @@ PATH = "pathlib.Path()"
 PROPERTIES = frozenset(("property", "functools.cached_property"))
 THEMSELVES = frozenset(("__call__", "__wrapped__", "__func__", "function", "func"))
 OF_CONTAINERS = frozenset(name for kind in (dict, list, set, tuple, str) for name in dir(kind))
+HEIRS_MOST = 30  # classes under a class that are asked
+BASES_MOST = 30  # classes above each other
 SCOPED = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
 
 
@@ -154,6 +156,9 @@ class Expressions(Names):
                 return self.member(value, name)
             case Inst():
                 found = self.member(value.of, name)
+                if value.under:
+                    below = [self.member(owner, name) for owner in self._below(value.of)]
+                    found = union((found, *below))
                 if not found:
                     return self.special(frozenset((value,)), ("__getattr__",), node)
                 return union([self._bound(inner, node) for inner in found])
@@ -168,11 +173,22 @@ class Expressions(Names):
             return owner.attributes[name]
         found = []
         for base in owner.bases:
-            if isinstance(base, Class) and base not in (*seen, owner):
+            if isinstance(base, Class) and base not in (*seen, owner) and len(seen) < BASES_MOST:
                 found.append(self.member(base, name, (*seen, owner)))
             elif isinstance(base, Ref) and base.name not in ("object", "typing.Protocol", "abc.ABC"):
                 found.append(ref(same(f"{base.name}().{name}")))
         return union(found)
+
+    def _below(self, owner: Class) -> list[Class]:
+        """Classes under a class: a method may be theirs."""
+        found: list[Class] = []
+        left = [*self.heirs.get(owner, ())]
+        while left and len(found) < HEIRS_MOST:
+            one = left.pop()
+            if one is not owner and one not in found:
+                found.append(one)
+                left += self.heirs.get(one, ())
+        return found
 
     def _bound(self, value: Value, node: ast.expr) -> Values:
         """A member as an object has it: a property is what its function returns."""

@@ -40,7 +40,8 @@ GUILTY: dict[str, str] = {
         pathlib.Path().{write_text,write_bytes,unlink,mkdir,rmdir,rename,replace,touch,chmod,lchmod}
         pathlib.Path().{symlink_to,hardlink_to,copy,copy_into,move,move_into} tempfile.*
         tempfile.{mkstemp,mkdtemp,NamedTemporaryFile,TemporaryFile,TemporaryDirectory}
-        tempfile.{SpooledTemporaryFile} shelve.open dbm.* aiofiles.os.* distutils.* send2trash.*
+        tempfile.{SpooledTemporaryFile} shelve.open dbm.* aiofiles.os.* distutils.file_util.*
+        distutils.dir_util.* send2trash.*
         tarfile.TarFile().{add,addfile,extract,extractall}
         zipfile.ZipFile().{write,writestr,extract,extractall} numpy.{save,savez,savez_compressed,savetxt}
         joblib.dump torch.save pandas.DataFrame().{to_csv,to_json,to_excel,to_parquet,to_pickle,to_feather}
@@ -119,9 +120,10 @@ GUILTY: dict[str, str] = {
         """,
     "HF109": """
         exec eval compile __import__ execfile importlib.{import_module,reload} importlib.util.*
-        importlib.machinery.* runpy.* code.{interact,InteractiveConsole} codeop.* ctypes.* cffi.* imp.*
-        pip.* pkgutil.find_loader types.{FunctionType,CodeType} sys.{settrace,setprofile} IPython.*
-        nbclient.*
+        importlib.machinery.* runpy.* code.{interact,InteractiveConsole} codeop.*
+        ctypes.{CDLL,PyDLL,WinDLL,OleDLL} ctypes.cdll.* ctypes.windll.* ctypes.pythonapi.* cffi.* imp.*
+        pip.main pip._internal.main pkgutil.find_loader types.{FunctionType,CodeType}
+        sys.{settrace,setprofile} IPython.{embed,start_ipython,get_ipython} nbclient.*
         """,
     "HF110": """
         threading.{Thread,Timer} threading.* _thread.* multiprocessing.* billiard.*
@@ -353,6 +355,11 @@ QUIET = frozenset(
         "fileno",
         "__enter__",
         "__exit__",
+        "__init__",
+        "is_alive",
+        "settimeout",
+        "setsockopt",
+        "getsockname",
     )
 )
 """Methods of clients that do nothing to anybody."""

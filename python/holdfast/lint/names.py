@@ -86,6 +86,7 @@ class Names:
         self.module = Unit(tree, "<module>", None)
         self.units: dict[ast.AST, Unit] = {tree: self.module}
         self.classes: dict[ast.AST, Class] = {}
+        self.heirs: dict[Class, list[Class]] = {}  # classes right under a class, as of the last time
         self.declared: list[Declared] = []
         self.queue: list[Unit] = []
         self.words: dict[ast.keyword, Values] = {}  # what keywords of calls are

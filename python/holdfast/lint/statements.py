@@ -48,6 +48,11 @@ class Statements(Calls):
 
     def _pass_over(self, module: Scope) -> None:
         self.declared, self.queue, self.outward = [], [], set()
+        self.heirs = {}
+        for owner in self.classes.values():
+            for base in owner.bases:
+                if isinstance(base, Class):
+                    self.heirs.setdefault(base, []).append(owner)
         for unit in self.units.values():
             unit.events, unit.edges = {}, {}
         self.unit, self.scope, self.owner = self.module, module, None
@@ -91,7 +96,9 @@ class Statements(Calls):
             if rest is not None:
                 self.scope.bind(rest.arg, many(self.annotated(rest.annotation)))
         if unit.owner is not None and positional and unit.kind != "staticmethod":
-            itself: Values = frozenset((unit.owner if unit.kind == "classmethod" else Inst(unit.owner),))
+            itself: Values = frozenset(
+                (unit.owner if unit.kind == "classmethod" else Inst(unit.owner, under=True),)
+            )
             self.scope.bind(positional[0].arg, itself)
             positional = positional[1:]
         if unit.role == "agent" and positional:

@@ -76,9 +76,10 @@ class Class:
 
 @dataclass(frozen=True)
 class Inst:
-    """An object of a class of the module."""
+    """An object of a class of the module; of one under it, too, where it is ``self``."""
 
     of: Class
+    under: bool = False
 
 
 @dataclass(frozen=True)
