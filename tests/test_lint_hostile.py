@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import warnings
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from tests.test_lint import GUILTY, INNOCENT, expected
 
 from holdfast import lint
 from holdfast.lint.check import BYTES_MOST
+from holdfast.lint.sarif import sarif
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,6 +116,7 @@ DEEP = {
     "loops": AGENT + "".join(f"{' ' * (at + 4)}for x in x:\n" for at in range(90)) + " " * 94 + "x = [x]\n",
     "functions": AGENT + "".join(f"{' ' * (at + 4)}def f():\n" for at in range(90)) + " " * 94 + "pass\n",
     "classes": "".join(f"{' ' * at}class A(A):\n" for at in range(90)) + " " * 91 + "x = A().x\n",
+    "a class that makes itself": "class A:\n    x: A = field(default_factory=A)\n" + AGENT + "    A()\n",
     "a class of itself": "class A(A, B): pass\nclass B(A): pass\n" + AGENT + "    A().x()\n    B().y()\n",
     "methods": nested(1, "", "x" + ".get('a', {})" * 80, ""),
     "modes": nested(80, "open('a', ", "'w'", ")"),
@@ -142,9 +146,9 @@ LONG = {
     + "    f0(1)\n",
     "agents": "import os\n"
     + "".join(AGENT.replace("clerk", f"c{at}") + "    os.remove('a')\n" for at in range(5000)),
-    "classes": "".join(f"class C{n}(C{n - 1}):\n    def f(self):\n        self.g()\n" for n in range(5000))
+    "classes": "".join(f"class C{n}(C{n - 1}):\n    def f(self):\n        self.g()\n" for n in range(1000))
     + AGENT
-    + "    C4999().f()\n",
+    + "    C999().f()\n",
     "suppressions": AGENT + "    # holdfast: allow HF101 because x\n" * 10000 + "    pass\n",
     "a list": "import os\nx = [" + "os.remove, " * 50000 + "]\n" + AGENT + "    x[0]('a')\n",
     "targets": AGENT + "    " + "x = " * 100_000 + "[" + "y, " * 100_000 + "]\n",
@@ -175,3 +179,33 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder.py").mkdir()
     report = lint.check([tmp_path, "a\0b.py"])
     assert [problem.code for problem in report.problems] == ["no_such_file", "unreadable", "unreadable"]
+
+
+def test_what_cannot_be_listed_or_would_be_waited_for_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir()
+    os.mkfifo(tmp_path / "pipe.py")
+    listed = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    report = lint.check([tmp_path])
+    assert {(problem.path.rpartition("/")[2], problem.message) for problem in report.problems} == {
+        ("closed", "Permission denied"),
+        ("pipe.py", "it is no file"),
+    }
+
+
+def test_half_characters_in_names_are_reported_like_others(tmp_path: Path) -> None:
+    source = "import requests\n" + AGENT + '    ctx.do("\\ud800", requests.post, effect="read")\n'
+    path = tmp_path / os.fsdecode(b"\xff.py")
+    path.write_text(source)
+    report = lint.check([path])
+    assert [(found.rule, found.callable) for found in report.findings] == [("HF302", "\ud800")]
+    assert json.loads(json.dumps(sarif(report)))["runs"][0]["results"][0]["ruleId"] == "HF302"
+    assert json.dumps(report.to_json()).isascii()

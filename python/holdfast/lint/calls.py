@@ -193,6 +193,9 @@ class Calls(Expressions):
 
     def _factories(self, owner: Class, given: Arguments, node: ast.Call) -> None:
         """``field(default_factory=...)`` is called where an object is made."""
+        if owner in self.making:
+            return
+        self.making.add(owner)
         classes = [owner]
         for one in classes:
             more = [base for base in one.bases if isinstance(base, Class) and base not in classes]
@@ -204,6 +207,7 @@ class Calls(Expressions):
                 if keyword.arg in ("default_factory", "factory") and name not in given.named:
                     for factory in self.words.get(keyword, NOTHING):
                         self._called(factory, node, NONE_GIVEN)
+        self.making.discard(owner)
 
     def _pass(self, unit: Unit, given: Arguments) -> None:
         """Parameters may be what is given here."""

@@ -23,13 +23,13 @@ from holdfast.lint.statements import Statements
 from holdfast.lint.suppress import Suppressions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.lint.report import Trouble
     from holdfast.lint.rules import Severity
 
 BYTES_MOST = 1 << 20
-SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "build", "dist", "venv"))
+SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages"))
 
 
 class _TroubleError(Exception):
@@ -81,7 +81,7 @@ def check(
     findings: list[Finding] = []
     suppressed: list[Finding] = []
     problems: list[Problem] = []
-    for path in _files(paths):
+    for path in _files(paths, problems):
         files += 1
         try:
             for found in _file(path, settings):
@@ -121,18 +121,23 @@ def _place(found: Finding) -> tuple[str, int, int, str]:
     return found.path, found.line, found.column, found.rule
 
 
-def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
+def _files(paths: Iterable[str | Path], problems: list[Problem]) -> Iterator[Path]:
+    """Files, and those in folders; a folder that cannot be listed is a problem."""
+
+    def unlisted(error: OSError) -> None:
+        problems.append(Problem(_shown(Path(error.filename)), "unreadable", error.strerror or str(error)))
+
     seen: set[Path] = set()
     for given in paths:
         path = Path(given)
-        for found in _inside(path) if path.is_dir() else [path]:
+        for found in _inside(path, unlisted) if path.is_dir() else [path]:
             if found not in seen:
                 seen.add(found)
                 yield found
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    for at, folders, files in os.walk(folder):
+def _inside(folder: Path, unlisted: Callable[[OSError], None]) -> Iterator[Path]:
+    for at, folders, files in os.walk(folder, onerror=unlisted):
         here = Path(at)
         folders[:] = sorted(
             name
@@ -146,6 +151,8 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 def _file(path: Path, settings: Settings) -> list[Finding]:
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise _TroubleError("unreadable", "it is no file")
         with path.open("rb") as file:
             data = file.read(BYTES_MOST + 1)
     except FileNotFoundError:

@@ -97,6 +97,7 @@ class Names:
         self.scope = Scope()
         self.statement: tuple[int, int] = (1, 1)
         self.calling: ast.expr | None = None  # what is called as soon as it is known
+        self.making: set[Class] = set()  # classes whose objects are being made
         self.quiet = 0  # what is looked at here runs elsewhere, where it may act
         self.testing = 0  # something depends on what is looked at
 

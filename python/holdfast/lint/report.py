@@ -105,5 +105,8 @@ class Report:
 
 def fingerprint(rule: str, path: str, function: str, name: str, nth: int) -> str:
     """What a finding is known by: where it is, but for the line."""
-    place = {"callable": name, "function": function, "nth": nth, "path": path, "rule": rule}
+    words = {"callable": name, "function": function, "path": path, "rule": rule}
+    # Names of files and strings in source may hold half a character, which has no canonical bytes.
+    whole = {word: text.encode("utf-8", "backslashreplace").decode() for word, text in words.items()}
+    place = {**whole, "nth": nth}
     return _core.canonical_digest(place, domain="holdfast/lint/v1")

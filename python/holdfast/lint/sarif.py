@@ -58,7 +58,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 def _location(path: str) -> dict[str, Any]:
     inside = not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
     # What is no path of the checkout is named as it is; hosts then show no line, and nothing wrong.
-    location: dict[str, Any] = {"uri": quote(path, safe="/")}
+    location: dict[str, Any] = {"uri": quote(path.encode("utf-8", "surrogatepass"), safe="/")}
     return {**location, "uriBaseId": "%SRCROOT%"} if inside else location
 
 
