@@ -92,11 +92,21 @@ class Calls(Expressions):
         found = [self._called(value, node, given) for value in callee]
         names = {value.name for value in callee if isinstance(value, Ref)}
         if not names & (HARMLESS | PARTIAL):
-            for values in (*given.positional, *given.named.values()):
+            # A function of the module is read with what it is given: there it shows what is done with it.
+            known = bool(callee) and all(self._takes(value) for value in callee)
+            left = [values for word, values in given.named.items() if not known or word.startswith("**")]
+            for values in left if known else (*given.positional, *left):
                 self._handed(values, node, applied=bool(names & APPLIERS))
         if isinstance(node.func, ast.Attribute):
             found.append(self._container(node.func, given))
         return union(found)
+
+    def _takes(self, value: Value) -> bool:
+        """Whether it is known what a callable does with its arguments."""
+        if isinstance(value, Class):
+            fields = any(isinstance(item, ast.AnnAssign) for item in value.node.body)
+            return fields or bool(self._functions(value, "__init__"))
+        return isinstance(value, Unit)
 
     def _given(self, node: ast.Call, base: Values = NOTHING) -> Arguments:
         positional = [
@@ -220,6 +230,11 @@ class Calls(Expressions):
         taken = names[1:] if bound else names
         for name, values in (*zip(taken, given.positional, strict=False), *given.named.items()):
             self.give(unit, name, values)
+        known = {*names, *(argument.arg for argument in arguments.kwonlyargs)}
+        more = [values for name, values in given.named.items() if name not in known]
+        for rest, left in ((arguments.vararg, given.positional[len(taken) :]), (arguments.kwarg, more)):
+            if rest is not None and left:
+                self.give(unit, rest.arg, union(left))
 
     # Known callables.
 

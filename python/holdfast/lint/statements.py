@@ -94,7 +94,8 @@ class Statements(Calls):
             self.scope.bind(argument.arg, union((annotated, unit.given.get(argument.arg, NOTHING))))
         for rest in (arguments.vararg, arguments.kwarg):
             if rest is not None:
-                self.scope.bind(rest.arg, many(self.annotated(rest.annotation)))
+                given = unit.given.get(rest.arg, NOTHING)
+                self.scope.bind(rest.arg, many(union((self.annotated(rest.annotation), given))))
         if unit.owner is not None and positional and unit.kind != "staticmethod":
             itself: Values = frozenset(
                 (unit.owner if unit.kind == "classmethod" else Inst(unit.owner, under=True),)
