@@ -137,6 +137,7 @@ codes! {
     NoSuchRuntime = "no_such_runtime", "Name the module and the runtime in it: holdfast worker app.agents:rt.";
     ExtraMissing = "extra_missing", "Install what the message names.";
     ExportFailed = "export_failed", "Look at what the message names and export again: the same spans have the same ids.";
+    BadPack = "bad_pack", "Correct the place that the message names; docs/LINT.md lists the words.";
     BadInput = "bad_input", "Pass what the agent's parameters take; secrets are for tools.";
     RunFailed = "run_failed", "Look at run.error and at holdfast runs show; rt.retry opens it again.";
     RunCancelled = "run_cancelled", "Start another run: a cancelled one stays so.";
