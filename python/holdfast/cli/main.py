@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import _core, demo
-from holdfast.cli import output, people, runs, store
+from holdfast.cli import evidence, output, people, runs, store
 
 app = typer.Typer(
     cls=output.Commands,
@@ -76,6 +76,7 @@ def _schema(
 store.add_to(app)
 people.add_to(app)
 runs.add_to(app)
+evidence.add_to(app)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from holdfast import _core
 from holdfast.errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FIXES = dict(_core.error_codes())
 POSITIONS = {token: contents for token, _, _, contents, _ in _core.record_kinds()}
@@ -115,14 +115,10 @@ class Record:
             RecordError: ``content_erased`` if one of them was erased, ``content_lost`` if it is gone and
                 nobody erased it.
         """
-        positions = POSITIONS.get(self.kind, ["content"] if self.kind.startswith("x.") else [])
-        body: dict[str, Any] = json.loads(json.dumps(self.body))
-        for position in positions:
-            for holder, key in _places(body, position):
-                holder[key] = self._open(holder[key])
-        return body
+        return resolved(self.kind, self.body, self.open)
 
-    def _open(self, content: dict[str, Any]) -> object:
+    def open(self, content: dict[str, Any]) -> object:
+        """The value of one of its contents; raises as ``value`` does."""
         commit, opened = content["commit"], self._kept.openings
         if commit in opened:
             _core.content_check(commit, opened[commit])
@@ -141,6 +137,16 @@ class Record:
 
     def __repr__(self) -> str:
         return f"<Record {self.seq} {self.kind}>"
+
+
+def resolved(kind: str, body: dict[str, Any], opening: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """A body whose contents are what ``opening`` says of them."""
+    positions = POSITIONS.get(kind, ["content"] if kind.startswith("x.") else [])
+    value: dict[str, Any] = json.loads(json.dumps(body))
+    for position in positions:
+        for holder, key in _places(value, position):
+            holder[key] = opening(holder[key])
+    return value
 
 
 def _places(body: Any, position: str) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 (JSON of any shape)

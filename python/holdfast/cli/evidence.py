@@ -1,0 +1,75 @@
+"""The past from the command line: travel, replay, compare, review, attribute.
+
+What only looks opens the store for reading. A check that failed, or a comparison that found something, is
+exit code 3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.runs import RunId, looking, when
+from holdfast.cli.store import DEFAULT, AsJson, Url
+
+if TYPE_CHECKING:
+    from holdfast.evidence import Frame
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("travel")(_travel)
+
+
+# Time travel.
+
+
+def _travel(
+    run: RunId,
+    at: Annotated[
+        int | None, typer.Option("--at", min=1, help="After this record; else frame by frame.")
+    ] = None,
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Print where a run stood after a record, or frame by frame what changed."""
+    with looking(store) as rt:
+        if at is None:
+            return _frames(list(rt.evidence.frames(run)), as_json)
+        found = rt.evidence.at(run, at)
+    if as_json:
+        return output.print_json(found.as_dict())
+    output.facts(
+        [
+            ("record", f"{found.seq} at {when(found.at)}"),
+            ("status", found.status),
+            ("state", "(erased)" if found.state is None else output.short(found.state)),
+            ("costs", output.short(found.costs)),
+            ("waits", output.short(list(found.waits))),
+            ("approvals", output.short([request["approval"] for request in found.approvals])),
+        ]
+    )
+    rows = [
+        (entry.opened, entry.name, entry.effect, entry.phase, entry.outcome, entry.permit_key)
+        for entry in found.ledger
+    ]
+    return output.grid(("opened", "call", "effect", "phase", "outcome", "key"), rows)
+
+
+def _frames(frames: list[Frame], as_json: bool) -> None:
+    if as_json:
+        return output.print_json([frame.as_dict() for frame in frames])
+    rows = [
+        (
+            str(frame.first) if frame.first == frame.last else f"{frame.first}-{frame.last}",
+            when(frame.at),
+            frame.status,
+            ", ".join(frame.records),
+            None if not frame.patch else output.short(frame.patch, 60),
+            "; ".join(f"{change.name} {change.after}" for change in frame.ledger),
+        )
+        for frame in frames
+    ]
+    return output.grid(("records", "at", "status", "kinds", "state", "ledger"), rows)

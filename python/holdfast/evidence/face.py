@@ -1,0 +1,42 @@
+"""What ``rt.evidence`` can do: one method for each way to look at the past."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.evidence import travel
+from holdfast.evidence.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.evidence.travel import Frame, Moment
+    from holdfast.runtime.runs import Run
+    from holdfast.runtime.runtime import Runtime
+
+Json = dict[str, Any]
+
+
+class Evidence:
+    """Reads the past of a runtime's runs. Nothing here writes to the store."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def journal(self, run: str | Run | Journal) -> Journal:
+        """The facts of a run, as they are now."""
+        if isinstance(run, Journal):
+            return run
+        return Journal.of(self._runtime.store, run if isinstance(run, str) else run.id)
+
+    def at(self, run: str | Run | Journal, seq: int | None = None) -> Moment:
+        """Where a run stood after a record: state, ledger, costs, open approvals, waits.
+
+        Raises:
+            RecordError: ``bad_value``: there is no such record.
+        """
+        return travel.moment(self.journal(run), seq)
+
+    def frames(self, run: str | Run | Journal) -> Iterator[Frame]:
+        """Frame by frame, what changed."""
+        return travel.frames(self.journal(run))

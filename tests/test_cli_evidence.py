@@ -1,0 +1,43 @@
+"""The past from the command line, on a program of one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.test_cli_runs import PROGRAM, holdfast, told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def paid(folder: Path, cents: int) -> str:
+    """A run that paid, after somebody approved."""
+    given = f'{{"cents": {cents}}}'
+    run: str = told(folder, "runs", "start", "program:rt", "payer", "--input", given, "--run", code=4)["id"]
+    (request,) = told(folder, "approvals")
+    told(folder, "approvals", "approve", request["id"], "--by", "dana")
+    told(folder, "runs", "resume", "program:rt", run)
+    return run
+
+
+def test_a_run_is_travelled_through(folder: Path) -> None:
+    run = paid(folder, 7)
+    frames: list[Any] = told(folder, "travel", run)
+    asked = next(frame for frame in frames if "approval.requested" in frame["records"])
+    then = told(folder, "travel", run, "--at", str(asked["last"] + 1))
+    assert (then["status"], then["ledger"][0]["phase"], len(then["approvals"])) == ("waiting", "open", 1)
+    now = told(folder, "travel", run, "--at", str(frames[-1]["last"]))
+    assert (now["status"], now["ledger"][0]["result"], now["approvals"]) == ("completed", "paid 7", [])
+    shown = holdfast(folder, "travel", run).stdout
+    assert "pay settled succeeded" in shown
+    assert "hf_" in holdfast(folder, "travel", run, "--at", str(frames[-1]["last"])).stdout
+    assert holdfast(folder, "travel", run, "--at", "999").stderr.startswith(
+        "bad_value: the run has no record"
+    )
