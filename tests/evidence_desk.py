@@ -190,7 +190,8 @@ def tried_again(desk: Desk) -> hf.Run:
         return str(await ctx.call("look", what="twice"))
 
     desk.broken = True
-    run = desk.run(clerk, backoff=0.0)
+    run = desk.run(clerk, backoff=60.0)
+    assert run.status == "running"
     desk.broken = False
     desk.clock.advance(seconds=120)
     return desk.rt.resume_sync(run)
@@ -252,7 +253,11 @@ def in_steps(desk: Desk) -> hf.Run:
         await ctx.add_step(part, 9, after=steps)
         return "handed out"
 
-    return desk.run(whole)
+    run = desk.run(whole)
+    while run.status == "running":  # two of them have changed the state at once
+        desk.clock.advance(seconds=60)
+        run = desk.rt.resume_sync(run)
+    return run
 
 
 @story
@@ -379,8 +384,16 @@ def unrecordable(desk: Desk) -> hf.Run:
 @story
 def forked(desk: Desk) -> hf.Run:
     run = plain(desk)
-    fork = desk.rt.fork(run, at=6, by="dana", reason="once more")
+    sent = [record for record in desk.rt.store.read(run.id) if record.kind == "effect.settled"][1]
+    fork = desk.rt.fork(run, at=sent.seq, by="dana", reason="once more")
     return desk.rt.resume_sync(fork)
+
+
+@story
+def fork_refused(desk: Desk) -> hf.Run:
+    """What the parent did after the fork is not done again either."""
+    run = plain(desk)
+    return desk.rt.resume_sync(desk.rt.fork(run, at=6, by="dana"))
 
 
 @story

@@ -41,3 +41,18 @@ def test_a_run_is_travelled_through(folder: Path) -> None:
     assert holdfast(folder, "travel", run, "--at", "999").stderr.startswith(
         "bad_value: the run has no record"
     )
+
+
+def test_a_run_is_replayed_and_other_code_diverges(folder: Path) -> None:
+    run = paid(folder, 7)
+    assert told(folder, "replay", "program:rt", run)["verdict"] == "same"
+    program = (folder / "program.py").read_text()
+    (folder / "program.py").write_text(program.replace("pay, cents=cents", "pay, cents=cents + 1"))
+    diverged = told(folder, "replay", "program:rt", run, code=3)
+    divergence = diverged["steps"][0]["divergence"]
+    assert (diverged["verdict"], divergence["recorded"][0]["arguments"]) == ("diverged", {"cents": 7})
+    assert divergence["attempted"]["arguments"] == {"cents": 8}
+    shown = holdfast(folder, "replay", "program:rt", run)
+    assert shown.returncode == 3
+    assert "attempted  pay({'cents': 8})" in shown.stdout
+    assert (folder / "ledger").read_text() == "7\n"

@@ -6,21 +6,23 @@ exit code 3.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.runs import RunId, looking, when
+from holdfast.cli.runs import Module, RunId, load, looking, when
 from holdfast.cli.store import DEFAULT, AsJson, Url
 
 if TYPE_CHECKING:
-    from holdfast.evidence import Frame
+    from holdfast.evidence import Divergence, Frame
 
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("travel")(_travel)
+    app.command("replay")(_replay)
 
 
 # Time travel.
@@ -73,3 +75,34 @@ def _frames(frames: list[Frame], as_json: bool) -> None:
         for frame in frames
     ]
     return output.grid(("records", "at", "status", "kinds", "state", "ledger"), rows)
+
+
+# Replay.
+
+
+def _replay(
+    module: Module,
+    run: RunId,
+    pure: Annotated[bool, typer.Option("--pure", help="Run bodies of tools that declare no effect.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a run's code again against what was recorded: 0 if it came to the same, 3 if not. Nothing acts."""
+    with load(module) as rt:
+        safety, replay = rt.evidence.replay_safety(run), rt.evidence.replay(run, pure=pure)
+    if as_json:
+        output.print_json({**replay.as_dict(), "unsafe": [asdict(cause) for cause in safety.causes]})
+    else:
+        rows = [(step.name, step.verdict, step.why) for step in replay.steps]
+        output.grid(("step", "replay", "why"), rows)
+        for cause in safety.causes:
+            output.say(f"unsafe: {cause}", style="yellow")
+        if replay.divergence is not None:
+            _side_by_side(replay.divergence)
+    raise typer.Exit(0 if replay.same else output.CHECK_FAILED)
+
+
+def _side_by_side(divergence: Divergence) -> None:
+    for recorded in divergence.recorded:
+        output.say(f"recorded   {recorded}", style="red")
+    if divergence.attempted is not None:
+        output.say(f"attempted  {divergence.attempted}", style="red")

@@ -3,12 +3,16 @@
 from holdfast.evidence.face import Evidence
 from holdfast.evidence.fold import Entry, Fold
 from holdfast.evidence.journal import ERASED, LOST, Fact, Gone, Journal
+from holdfast.evidence.replay import Divergence, Replay, Replayed, Sketch, Verdict
+from holdfast.evidence.safety import Cause, Safety, Unsafe
 from holdfast.evidence.travel import Change, Frame, Moment
 
 __all__ = [
     "ERASED",
     "LOST",
+    "Cause",
     "Change",
+    "Divergence",
     "Entry",
     "Evidence",
     "Fact",
@@ -17,4 +21,10 @@ __all__ = [
     "Gone",
     "Journal",
     "Moment",
+    "Replay",
+    "Replayed",
+    "Safety",
+    "Sketch",
+    "Unsafe",
+    "Verdict",
 ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.evidence import travel
+from holdfast.evidence import replay, safety, travel
 from holdfast.evidence.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.evidence.replay import Replay
+    from holdfast.evidence.safety import Safety
     from holdfast.evidence.travel import Frame, Moment
     from holdfast.runtime.runs import Run
     from holdfast.runtime.runtime import Runtime
@@ -40,3 +42,20 @@ class Evidence:
     def frames(self, run: str | Run | Journal) -> Iterator[Frame]:
         """Frame by frame, what changed."""
         return travel.frames(self.journal(run))
+
+    def replay(self, run: str | Run, *, pure: bool = False) -> Replay:
+        """Runs a run's code again against what was recorded, and says whether it came to the same.
+
+        No body, hook, approver or cleanup is called and nothing is written. A call that has no recorded
+        outcome ends it, with what was asked for. What code does outside its context it does again.
+
+        Args:
+            run: the run; this runtime has its agent.
+            pure: run the bodies of tools that declare ``effect="pure"``: they leave no record. Without
+                this, such a call ends the replay too.
+        """
+        return self._runtime._sync(replay.replay(self._runtime, self.journal(run), pure=pure))
+
+    def replay_safety(self, run: str | Run | Journal) -> Safety:
+        """Whether a run can be replayed: every cause against it, and the record."""
+        return safety.safety(self.journal(run))
