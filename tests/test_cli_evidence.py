@@ -56,3 +56,18 @@ def test_a_run_is_replayed_and_other_code_diverges(folder: Path) -> None:
     assert shown.returncode == 3
     assert "attempted  pay({'cents': 8})" in shown.stdout
     assert (folder / "ledger").read_text() == "7\n"
+
+
+def test_a_run_is_kept_as_a_golden_one_and_compared(folder: Path) -> None:
+    first, second, other = paid(folder, 7), paid(folder, 7), paid(folder, 8)
+    assert told(folder, "evidence", "diff", first, second) == []
+    assert holdfast(folder, "evidence", "golden", first, "--out", "kept.json").returncode == 0
+    assert holdfast(folder, "evidence", "diff", "kept.json", second).stdout == "no difference\n"
+    found = told(folder, "evidence", "diff", "kept.json", other, code=3)
+    assert {one["dimension"] for one in found} == {"approvals", "arguments", "outcome", "results"}
+    for dimensions, code in (("state,events", 0), ("state,results", 3), ("all", 3)):
+        done = holdfast(folder, "evidence", "diff", "kept.json", other, "--fail-on", dimensions)
+        assert done.returncode == code, dimensions
+    assert holdfast(folder, "evidence", "diff", first, other, "--fail-on", "colour").returncode == 2
+    assert holdfast(folder, "evidence", "diff", "program.py", other).returncode == 1
+    assert holdfast(folder, "evidence", "diff", "kept.json", "kept.json").returncode == 0

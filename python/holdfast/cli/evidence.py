@@ -6,7 +6,9 @@ exit code 3.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +16,8 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.runs import Module, RunId, load, looking, when
 from holdfast.cli.store import DEFAULT, AsJson, Url
+from holdfast.evidence import Dimension
+from holdfast.runtime import Runtime
 
 if TYPE_CHECKING:
     from holdfast.evidence import Divergence, Frame
@@ -23,6 +27,11 @@ def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("travel")(_travel)
     app.command("replay")(_replay)
+    evidence = typer.Typer(no_args_is_help=True, help="Runs as evidence: compare, keep, review, attribute.")
+    evidence.callback()(lambda: None)
+    for name, command in (("diff", _diff), ("golden", _golden)):
+        evidence.command(name)(command)
+    app.add_typer(evidence, name="evidence")
 
 
 # Time travel.
@@ -106,3 +115,69 @@ def _side_by_side(divergence: Divergence) -> None:
         output.say(f"recorded   {recorded}", style="red")
     if divergence.attempted is not None:
         output.say(f"attempted  {divergence.attempted}", style="red")
+
+
+# Comparing.
+
+Side = Annotated[str, typer.Argument(help="A run, or the file of a golden one.")]
+
+
+def _side(given: str) -> str | bytes:
+    path = Path(given)
+    return path.read_bytes() if path.is_file() else given
+
+
+def _dimensions(given: str) -> set[Dimension]:
+    if given == "all":
+        return set(Dimension)
+    try:
+        return {Dimension(name.strip()) for name in given.split(",") if name.strip()}
+    except ValueError as error:
+        known = ", ".join(Dimension)
+        raise typer.BadParameter(f"{error}: one of {known}, or all", param_hint="--fail-on") from None
+
+
+def _diff(
+    one: Side,
+    other: Side,
+    fail_on: Annotated[str, typer.Option("--fail-on", help="Dimensions, by commas, or 'all'.")] = "all",
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Print what differs between two runs, by dimension: 3 if it is one of --fail-on."""
+    wanted = _dimensions(fail_on)
+    sides = [_side(one), _side(other)]
+    if all(isinstance(side, bytes) for side in sides):
+        found = Runtime("memory:").evidence.diff(*sides)
+    else:
+        with looking(store) as rt:
+            found = rt.evidence.diff(*sides)
+    if as_json:
+        output.print_json([asdict(difference) for difference in found.differences])
+    elif found.same:
+        output.say("no difference", style="green")
+    else:
+        rows = [
+            (
+                f"{difference.dimension}{difference.where}",
+                output.short(difference.one),
+                output.short(difference.other),
+            )
+            for difference in found.differences
+        ]
+        output.grid(("where", "one", "other"), rows)
+    raise typer.Exit(output.CHECK_FAILED if found.dimensions & wanted else 0)
+
+
+def _golden(
+    run: RunId,
+    out: Annotated[Path | None, typer.Option("--out", help="Where to keep it; else it is printed.")] = None,
+    store: Url = DEFAULT,
+) -> None:
+    """Print a run as a small document without ids and times, to compare later runs with."""
+    with looking(store) as rt:
+        golden = rt.evidence.golden(run)
+    if out is None:
+        typer.echo(output.as_json(json.loads(golden), indent=2))
+    else:
+        out.write_bytes(golden)

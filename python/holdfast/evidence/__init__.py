@@ -1,8 +1,10 @@
 """Evidence: what happened, read back, replayed, compared and reviewed. docs/EVIDENCE.md is the guide."""
 
+from holdfast.evidence.diff import Diff, Difference
 from holdfast.evidence.face import Evidence
 from holdfast.evidence.fold import Entry, Fold
 from holdfast.evidence.journal import ERASED, LOST, Fact, Gone, Journal
+from holdfast.evidence.picture import Dimension
 from holdfast.evidence.replay import Divergence, Replay, Replayed, Sketch, Verdict
 from holdfast.evidence.safety import Cause, Safety, Unsafe
 from holdfast.evidence.travel import Change, Frame, Moment
@@ -12,6 +14,9 @@ __all__ = [
     "LOST",
     "Cause",
     "Change",
+    "Diff",
+    "Difference",
+    "Dimension",
     "Divergence",
     "Entry",
     "Evidence",

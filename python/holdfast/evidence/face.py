@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.evidence import replay, safety, travel
+from holdfast.evidence import diff, picture, replay, safety, travel
 from holdfast.evidence.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.evidence.diff import Diff
     from holdfast.evidence.replay import Replay
     from holdfast.evidence.safety import Safety
     from holdfast.evidence.travel import Frame, Moment
@@ -59,3 +60,16 @@ class Evidence:
     def replay_safety(self, run: str | Run | Journal) -> Safety:
         """Whether a run can be replayed: every cause against it, and the record."""
         return safety.safety(self.journal(run))
+
+    def golden(self, run: str | Run | Journal) -> bytes:
+        """A run as a small canonical JSON document, without ids and times: record it once, compare in CI."""
+        return picture.golden(self.journal(run))
+
+    def diff(self, one: str | Run | Journal | bytes, other: str | Run | Journal | bytes) -> Diff:
+        """What differs between two runs, by dimension; either may be a golden document."""
+        return diff.diff(self._picture(one), self._picture(other))
+
+    def _picture(self, run: str | Run | Journal | bytes) -> Json:
+        if isinstance(run, bytes):
+            return picture.read_golden(run)
+        return picture.picture(self.journal(run))
