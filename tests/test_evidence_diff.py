@@ -5,7 +5,6 @@ more event is one difference. The corpus of golden runs is what today's code doe
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

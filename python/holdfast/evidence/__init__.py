@@ -6,6 +6,7 @@ from holdfast.evidence.fold import Entry, Fold
 from holdfast.evidence.journal import ERASED, LOST, Fact, Gone, Journal
 from holdfast.evidence.picture import Dimension
 from holdfast.evidence.replay import Divergence, Replay, Replayed, Sketch, Verdict
+from holdfast.evidence.review import Check, Finding, Review, Severity, review
 from holdfast.evidence.safety import Cause, Safety, Unsafe
 from holdfast.evidence.travel import Change, Frame, Moment
 
@@ -14,6 +15,7 @@ __all__ = [
     "LOST",
     "Cause",
     "Change",
+    "Check",
     "Diff",
     "Difference",
     "Dimension",
@@ -21,6 +23,7 @@ __all__ = [
     "Entry",
     "Evidence",
     "Fact",
+    "Finding",
     "Fold",
     "Frame",
     "Gone",
@@ -28,8 +31,11 @@ __all__ = [
     "Moment",
     "Replay",
     "Replayed",
+    "Review",
     "Safety",
+    "Severity",
     "Sketch",
     "Unsafe",
     "Verdict",
+    "review",
 ]

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.evidence import diff, picture, replay, safety, travel
 from holdfast.evidence.journal import Journal
+from holdfast.evidence.review import review
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.evidence.diff import Diff
     from holdfast.evidence.replay import Replay
+    from holdfast.evidence.review import Review
     from holdfast.evidence.safety import Safety
     from holdfast.evidence.travel import Frame, Moment
     from holdfast.runtime.runs import Run
@@ -73,3 +75,21 @@ class Evidence:
         if isinstance(run, bytes):
             return picture.read_golden(run)
         return picture.picture(self.journal(run))
+
+    def review(self, run: str | Run | Journal, *, max_usd: float | None = None) -> Review:
+        """Checks over a run that can fail, as blockers and warnings.
+
+        Args:
+            run: the run.
+            max_usd: what it may have cost.
+        """
+        journal = self.journal(run)
+        return review(journal, max_usd=max_usd, sealed=self._sealed(journal))
+
+    def _sealed(self, journal: Journal) -> bool:
+        """Whether a seal was signed after the run's newest frame."""
+        store = self._runtime.store
+        if not journal.facts or journal.store != store.id:
+            return False
+        seals = [record.position for record in store.read("store") if record.kind == "seal.signed"]
+        return bool(seals) and seals[-1] > journal.facts[-1].frame
