@@ -71,3 +71,24 @@ def test_a_run_is_kept_as_a_golden_one_and_compared(folder: Path) -> None:
     assert holdfast(folder, "evidence", "diff", first, other, "--fail-on", "colour").returncode == 2
     assert holdfast(folder, "evidence", "diff", "program.py", other).returncode == 1
     assert holdfast(folder, "evidence", "diff", "kept.json", "kept.json").returncode == 0
+
+
+def test_a_run_is_reviewed_and_its_costs_and_failures_are_attributed(folder: Path) -> None:
+    done = paid(folder, 7)
+    waits = told(folder, "runs", "start", "program:rt", "payer", "--input", '{"cents": 9}', "--run", code=4)
+    for _ in range(2):
+        told(folder, "runs", "start", "program:rt", "failer", "--run", code=1)
+    fine = told(folder, "evidence", "review", done, "--max-usd", "1")
+    assert fine["ok"]
+    blocked = told(folder, "evidence", "review", waits["id"], code=3)
+    failed = {one["check"] for one in blocked["findings"] if not one["passed"]}
+    assert failed == {"open_approvals", "unfinished", "unsealed"}
+    shown = holdfast(folder, "evidence", "review", waits["id"])
+    assert (shown.returncode, "pay waits for 1 to approve it" in shown.stdout) == (3, True)
+    (costs,) = told(folder, "evidence", "costs", "--by", "tool")
+    assert (costs["name"], costs["calls"], costs["runs"]) == ("pay", 1, 1)
+    (failure,) = told(folder, "evidence", "failures")
+    assert (failure["owner"], failure["error"], failure["count"]) == ("agent", "ValueError", 2)
+    assert failure["signature"] in holdfast(folder, "evidence", "failures").stdout
+    assert "pay" in holdfast(folder, "evidence", "costs", "--by", "tool").stdout
+    assert holdfast(folder, "evidence", "costs", "--by", "colour").returncode == 2

@@ -16,11 +16,13 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.runs import Module, RunId, load, looking, when
 from holdfast.cli.store import DEFAULT, AsJson, Url
-from holdfast.evidence import Dimension
+from holdfast.evidence import By, Dimension
 from holdfast.runtime import Runtime
 
 if TYPE_CHECKING:
     from holdfast.evidence import Divergence, Frame
+
+SHOWN = 5  # details of a check that people are shown; --json has all
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,7 +31,13 @@ def add_to(app: typer.Typer) -> None:
     app.command("replay")(_replay)
     evidence = typer.Typer(no_args_is_help=True, help="Runs as evidence: compare, keep, review, attribute.")
     evidence.callback()(lambda: None)
-    for name, command in (("diff", _diff), ("golden", _golden)):
+    for name, command in (
+        ("diff", _diff),
+        ("golden", _golden),
+        ("review", _review),
+        ("costs", _costs),
+        ("failures", _failures),
+    ):
         evidence.command(name)(command)
     app.add_typer(evidence, name="evidence")
 
@@ -181,3 +189,73 @@ def _golden(
         typer.echo(output.as_json(json.loads(golden), indent=2))
     else:
         out.write_bytes(golden)
+
+
+# Reviewing.
+
+
+def _review(
+    run: RunId,
+    max_usd: Annotated[float | None, typer.Option("--max-usd", min=0, help="What it may have cost.")] = None,
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Check a run: 3 if a check fails that is a blocker."""
+    with looking(store) as rt:
+        told = rt.evidence.review(run, max_usd=max_usd)
+    if as_json:
+        output.print_json({"run": run, "ok": told.ok, "findings": [asdict(one) for one in told.findings]})
+    else:
+        rows = [
+            (
+                finding.check,
+                "passed" if finding.passed else finding.severity,
+                ", ".join(map(str, finding.seqs)),
+                "; ".join(finding.details[:SHOWN]),
+            )
+            for finding in told.findings
+        ]
+        output.grid(("check", "told", "records", "what"), rows)
+    raise typer.Exit(0 if told.ok else output.CHECK_FAILED)
+
+
+# Attributing.
+
+
+def _costs(
+    by: Annotated[By, typer.Option("--by", help="What they are added up by.")] = By.AGENT,
+    run: Annotated[list[str] | None, typer.Option("--run", help="Only these runs.")] = None,
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Print what runs cost, the dearest first."""
+    with looking(store) as rt:
+        told = rt.evidence.costs(by, runs=run or None)
+    if as_json:
+        return output.print_json([asdict(one) for one in told])
+    rows = [(one.name, f"{one.usd:.6f}", one.tokens, one.calls, one.runs) for one in told]
+    return output.grid((by, "usd", "tokens", "calls", "runs"), rows)
+
+
+def _failures(
+    run: Annotated[list[str] | None, typer.Option("--run", help="Only these runs.")] = None,
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Print how runs failed, by a signature that the same bug has in every run."""
+    with looking(store) as rt:
+        told = rt.evidence.failures(runs=run or None)
+    if as_json:
+        return output.print_json([asdict(one) for one in told])
+    rows = [
+        (
+            one.signature,
+            one.count,
+            f"{one.owner} {one.name}",
+            f"{one.error} {one.message}",
+            one.recovery,
+            one.to_do,
+        )
+        for one in told
+    ]
+    return output.grid(("signature", "times", "whose", "what", "recovery", "to do"), rows)

@@ -1,5 +1,6 @@
 """Evidence: what happened, read back, replayed, compared and reviewed. docs/EVIDENCE.md is the guide."""
 
+from holdfast.evidence.attribution import By, Failure, Owner, Recovery, Spent
 from holdfast.evidence.diff import Diff, Difference
 from holdfast.evidence.face import Evidence
 from holdfast.evidence.fold import Entry, Fold
@@ -13,6 +14,7 @@ from holdfast.evidence.travel import Change, Frame, Moment
 __all__ = [
     "ERASED",
     "LOST",
+    "By",
     "Cause",
     "Change",
     "Check",
@@ -23,18 +25,22 @@ __all__ = [
     "Entry",
     "Evidence",
     "Fact",
+    "Failure",
     "Finding",
     "Fold",
     "Frame",
     "Gone",
     "Journal",
     "Moment",
+    "Owner",
+    "Recovery",
     "Replay",
     "Replayed",
     "Review",
     "Safety",
     "Severity",
     "Sketch",
+    "Spent",
     "Unsafe",
     "Verdict",
     "review",

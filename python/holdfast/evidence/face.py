@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.evidence import diff, picture, replay, safety, travel
+from holdfast.evidence import attribution, diff, picture, replay, safety, travel
+from holdfast.evidence.attribution import By
 from holdfast.evidence.journal import Journal
 from holdfast.evidence.review import review
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from holdfast.evidence.attribution import Failure, Spent
     from holdfast.evidence.diff import Diff
     from holdfast.evidence.replay import Replay
     from holdfast.evidence.review import Review
@@ -93,3 +95,18 @@ class Evidence:
             return False
         seals = [record.position for record in store.read("store") if record.kind == "seal.signed"]
         return bool(seals) and seals[-1] > journal.facts[-1].frame
+
+    def costs(
+        self, by: By | str = By.AGENT, *, runs: Iterable[str | Run | Journal] | None = None
+    ) -> list[Spent]:
+        """What runs cost, by ``agent``, ``step``, ``tool``, ``model`` or ``day``; all runs unless given."""
+        return attribution.costs(self._journals(runs), By(by))
+
+    def failures(self, *, runs: Iterable[str | Run | Journal] | None = None) -> list[Failure]:
+        """How runs failed, by a signature that the same bug has in every run; all runs unless given."""
+        return attribution.failures(self._journals(runs))
+
+    def _journals(self, runs: Iterable[str | Run | Journal] | None) -> Iterator[Journal]:
+        if runs is None:
+            runs = [row["id"] for row in self._runtime.store.sql("SELECT id FROM runs ORDER BY stream")]
+        return (self.journal(run) for run in runs)

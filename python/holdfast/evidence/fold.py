@@ -177,7 +177,7 @@ class Fold:
             if fact.kind in AFTER_END:
                 self._call(fact)
             return
-        for account, amount in spent(fact).items():
+        for account, amount in spent(fact, self._entry(fact)).items():
             self.costs[account] = self.costs.get(account, 0) + amount
         family = fact.kind.partition(".")[0]
         change = getattr(self, f"_{family}", None)
@@ -411,23 +411,28 @@ class Fold:
         self.children[fact.body["child"]] = fact.body.get("status") if fact.kind == "child.ended" else None
 
 
-def spent(fact: Fact) -> dict[str, int]:
+def spent(fact: Fact, entry: Entry | None) -> dict[str, int]:
     """What a fact says was spent, whether or not the run has a budget.
 
-    A dispatch counts as one call; an effect that nobody heard of again is charged what was reserved for it.
+    A dispatch counts as one call, and so does a read that has an outcome without one; an effect that nobody
+    heard of again is charged what was reserved for it.
     """
+    made = 0
     match fact.kind:
         case "cost.recorded":
             amounts = fact.body["amounts"]
         case "effect.settled":
             amounts = fact.body.get("usage") or {}
+            is_call = entry is not None and entry.kind in ("tool", "task") and entry.effect != "write"
+            made = int(is_call and "dispatch" not in fact.fields)
         case "budget.settled" if fact.body["assumed"]:
             amounts = fact.body["amounts"]
         case "effect.started":
-            return {"tool_calls": 1}
+            amounts, made = {}, 1
         case _:
             return {}
-    return {account: amount for account, amount in amounts.items() if account in ("tokens", "usd_micros")}
+    told = {account: amount for account, amount in amounts.items() if account in ("tokens", "usd_micros")}
+    return told | ({"tool_calls": made} if made else {})
 
 
 def _outcome(effect: str, status: str, output_error: bool) -> str:

@@ -197,8 +197,8 @@ class _Step:
         found, run = set(), self.journal
         while run.facts[0].kind == "run.forked" and run.facts[0].body["effects"] == "serve":
             run = Journal.of(self.runtime.store, run.facts[0].body["parent"])
-            ledger = run.fold().ledger
-            found |= {identity(entry) for entry in ledger if entry.effect == "write" and entry.dispatch}
+            sent = [entry for entry in run.fold().ledger if entry.effect == "write" and entry.dispatch]
+            found |= {identity(entry) for entry in sent if not isinstance(entry.arguments, Gone)}
         return found
 
     def injected(self) -> list[Any]:
