@@ -5,10 +5,12 @@ from holdfast.evidence.diff import Diff, Difference
 from holdfast.evidence.face import Evidence
 from holdfast.evidence.fold import Entry, Fold
 from holdfast.evidence.journal import ERASED, LOST, Fact, Gone, Journal
+from holdfast.evidence.ledger import Refused
 from holdfast.evidence.picture import Dimension
 from holdfast.evidence.replay import Divergence, Replay, Replayed, Sketch, Verdict
 from holdfast.evidence.review import Check, Finding, Review, Severity, review
 from holdfast.evidence.safety import Cause, Safety, Unsafe
+from holdfast.evidence.shadow import Shadow
 from holdfast.evidence.travel import Change, Frame, Moment
 
 __all__ = [
@@ -34,11 +36,13 @@ __all__ = [
     "Moment",
     "Owner",
     "Recovery",
+    "Refused",
     "Replay",
     "Replayed",
     "Review",
     "Safety",
     "Severity",
+    "Shadow",
     "Sketch",
     "Spent",
     "Unsafe",

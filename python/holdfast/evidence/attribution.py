@@ -287,7 +287,7 @@ VARYING = (
     (re.compile(r"\S+@\S+\.\w+"), "<address>"),
     (re.compile(r"(?:[A-Za-z]:)?(?:[\\/][\w.\-+]+){2,}[\\/]?|~[\\/]\S+"), "<path>"),
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<at>"),
-    (re.compile(r"\b[\w\-]*\d[\w\-.:+]*"), "<n>"),
+    (re.compile(r"\b[\w\-]*\d(?:[\w\-.:+]*\w)?"), "<n>"),
     (re.compile(r"\s+"), " "),
 )
 """What varies from run to run in a message: addresses of every sort, paths, and words with digits, which are

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.evidence import attribution, diff, picture, replay, safety, travel
+from holdfast.evidence import attribution, diff, picture, replay, safety, shadow, travel
 from holdfast.evidence.attribution import By
 from holdfast.evidence.journal import Journal
 from holdfast.evidence.review import review
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from holdfast.evidence.attribution import Failure, Spent
     from holdfast.evidence.diff import Diff
     from holdfast.evidence.replay import Replay
     from holdfast.evidence.review import Review
     from holdfast.evidence.safety import Safety
+    from holdfast.evidence.shadow import Shadow
     from holdfast.evidence.travel import Frame, Moment
+    from holdfast.gateway.policy import Policy
+    from holdfast.runtime.agents import Agent
     from holdfast.runtime.runs import Run
     from holdfast.runtime.runtime import Runtime
 
@@ -60,6 +64,27 @@ class Evidence:
                 this, such a call ends the replay too.
         """
         return self._runtime._sync(replay.replay(self._runtime, self.journal(run), pure=pure))
+
+    def shadow(
+        self,
+        run: str | Run,
+        *,
+        agent: Agent[..., Any] | str | None = None,
+        policy: Policy | Mapping[str, Any] | str | Path | None = None,
+        pure: bool = False,
+    ) -> Shadow:
+        """Runs a run's input through other code or another policy, and says what comes out otherwise.
+
+        Nothing leaves: each effect is given back from the run's ledger, by name and arguments, or refused.
+
+        Args:
+            run: the run.
+            agent: another agent of this runtime; the run's own, unless given.
+            policy: another policy; the store's active one, unless given.
+            pure: run the bodies of tools that declare ``effect="pure"``.
+        """
+        work = shadow.shadow(self._runtime, self.journal(run), agent=agent, policy=policy, pure=pure)
+        return self._runtime._sync(work)
 
     def replay_safety(self, run: str | Run | Journal) -> Safety:
         """Whether a run can be replayed: every cause against it, and the record."""
