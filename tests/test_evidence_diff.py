@@ -146,15 +146,14 @@ def letters(slow: str) -> bytes:
     """Two letters at once, of which one is held up until the other is gone."""
     gone: list[asyncio.Event] = []
 
+    async def post(what: str) -> str:
+        await gone[0].wait() if what == slow else gone[0].set()
+        return what
+
     async def one(ctx: hf.Context, what: str) -> Any:
-        return await ctx.call("send", what=what)
+        return await ctx.do(f"post {what}", post, what, effect="write")
 
     with hf.Runtime("memory:", suspend_grace=0.01) as rt:
-
-        @rt.tool(effect="write")
-        async def send(what: str) -> str:
-            await gone[0].wait() if what == slow else gone[0].set()
-            return what
 
         @rt.agent
         async def clerk(ctx: hf.Context) -> list[Any]:

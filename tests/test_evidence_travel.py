@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fixtures import make_journal
 from tests.evidence_desk import STORIES, Desk, play
 
 import holdfast as hf
@@ -15,6 +16,7 @@ from holdfast import _core, evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from holdfast.evidence import Fold
 
@@ -85,6 +87,20 @@ def test_every_moment_is_what_the_core_says(name: str) -> None:
             core = desk.rt.store.state(one, at=fact.seq)
             assert told(journal.fold(fact.seq)) == known(core), (name, fact.seq, fact.kind)
     desk.close()
+
+
+@pytest.mark.parametrize("name", ["clean", "torn"])
+def test_runs_of_a_store_that_was_written_once_are_travelled_through(name: str, tmp_path: Path) -> None:
+    with hf.open(make_journal.unpack(name, tmp_path / name)) as store:
+        rt = hf.Runtime(store)
+        runs = rt.runs.list()
+        assert runs
+        for run in runs:
+            journal = rt.evidence.journal(run.id)
+            for fact in journal:
+                assert told(journal.fold(fact.seq)) == known(store.state(run.id, at=fact.seq))
+            causes = {one.cause for one in rt.evidence.replay_safety(journal).causes}
+            assert evidence.Cause.ATTACHED in causes  # nobody wrote them with agents
 
 
 @pytest.mark.parametrize("name", STORIES)

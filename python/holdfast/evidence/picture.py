@@ -92,7 +92,7 @@ class Words:
 def picture(journal: Journal) -> Json:
     """A run as a small document: one member for each dimension."""
     fold, words = journal.fold(), Words()
-    facts = _in_lanes([fact for fact in journal.everything if fact.kind not in CHANCE], fold)
+    facts = _in_lanes([fact for fact in journal.everything if not _by_chance(fact)], fold)
     for fact in facts:  # the order of the journal gives ids their words
         words.plain([fact.fields["stream"], fact.step, fact.call])
     made = next(journal.kinds("run.created"), None)
@@ -124,6 +124,12 @@ def picture(journal: Journal) -> Json:
             },
         }
     )
+
+
+def _by_chance(fact: Fact) -> bool:
+    """Whether a fact only says who came by when; which of two steps was the first to commit is that too."""
+    conflict = fact.kind == "step.retry_scheduled" and fact.body["failure"].get("code") == "state_conflict"
+    return conflict or fact.kind in CHANCE
 
 
 def _in_lanes(facts: list[Fact], fold: Fold) -> list[Fact]:
