@@ -14,7 +14,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-BENCHES = ["canonical", "store", "gateway", "peers"]
+BENCHES = ["canonical", "store", "gateway", "evidence", "peers"]
 ASKED_FOR = {"peers"}
 """Not measured unless they are asked for: they install other people's packages."""
 OUTPUT = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"

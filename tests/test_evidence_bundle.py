@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evidence_desk import Case, case
+from tests.bundle_desk import Case, case
 
 import holdfast as hf
 from holdfast import _core, canonical, evidence, keys

@@ -21,6 +21,7 @@ GUIDES = {  # how many blocks each has at least
     "docs/GETTING_STARTED.md": 6,
     "docs/HOWTO.md": 12,
     "docs/LINT.md": 1,
+    "docs/PAST.md": 8,
     "docs/STORE.md": 12,
 }
 MODULES = ["holdfast"] + [

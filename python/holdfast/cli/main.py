@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import _core, demo
-from holdfast.cli import export, lint, output, people, proof, runs, store
+from holdfast.cli import evidence, export, lint, output, people, proof, runs, store
 
 app = typer.Typer(
     cls=output.Commands,
@@ -76,9 +76,7 @@ def _schema(
 journal = store.add_to(app)
 people.add_to(app)
 runs.add_to(app)
-evidence = typer.Typer(no_args_is_help=True, help="Prove what a run did.")
-app.add_typer(evidence, name="evidence")
-proof.add_to(app, journal, evidence)
+proof.add_to(app, journal, evidence.add_to(app))
 export.add_to(app)
 lint.add_to(app)
 

@@ -93,7 +93,8 @@ def _no_runtime(message: str) -> HoldfastError:
 
 
 @contextmanager
-def _looking(url: str) -> Iterator[Runtime]:
+def looking(url: str) -> Iterator[Runtime]:
+    """A runtime over a store that is open for reading."""
     with reading(url) as store:
         yield Runtime(store)
 
@@ -104,7 +105,8 @@ def _acting(url: str) -> Iterator[Runtime]:
         yield Runtime(store)
 
 
-def _at(ms: int) -> str:
+def when(ms: int) -> str:
+    """A time for people."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -125,11 +127,11 @@ def _list(
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first."""
-    with _looking(store) as rt:
+    with looking(store) as rt:
         found = rt.runs.list(status=status, agent=agent, limit=limit)
     if as_json:
         return output.print_json([asdict(run) for run in found])
-    rows = [(run.id, run.agent, run.status, _at(run.created_at), run.parent or run.session) for run in found]
+    rows = [(run.id, run.agent, run.status, when(run.created_at), run.parent or run.session) for run in found]
     return output.grid(("run", "agent", "status", "since", "of"), rows)
 
 
@@ -178,14 +180,14 @@ HELP = {
 def _wait(wait: dict[str, Any]) -> str:
     told = f"{wait['on']} {wait.get('subject') or ''}".strip()
     if wait["on"] == "timer":
-        return f"{told} until {_at(wait['until'])}"
+        return f"{told} until {when(wait['until'])}"
     helps = HELP.get(wait["on"])
     return f"{told} ({helps.format(subject=wait.get('subject', ''))})" if helps else told
 
 
 def _show(run: RunId, store: Url = DEFAULT, as_json: AsJson = False) -> None:
     """Print one run: where it stands, what it came to, what it waits for."""
-    with _looking(store) as rt:
+    with looking(store) as rt:
         _print(rt.runs.get(run), as_json)
 
 
@@ -196,7 +198,7 @@ def _tail(
     as_json: AsJson = False,
 ) -> None:
     """Follow a run's records as they come, until it has ended."""
-    with _looking(store) as rt:
+    with looking(store) as rt:
         rt.runs.get(run)
         for record in rt.store.tail(run, after=after):
             if as_json:
@@ -204,7 +206,7 @@ def _tail(
                 typer.echo(output.as_json(line))
             else:
                 typer.echo(
-                    f"{record.seq:>6}  {_at(record.at)}  {record.kind:<22}  {output.short(record.body, 100)}"
+                    f"{record.seq:>6}  {when(record.at)}  {record.kind:<22}  {output.short(record.body, 100)}"
                 )
             sys.stdout.flush()
 
@@ -215,7 +217,7 @@ def _metrics(
     as_json: AsJson = False,
 ) -> None:
     """Count what is queued, running and waiting, and why."""
-    with _looking(store) as rt:
+    with looking(store) as rt:
         metrics = rt.metrics()
     if prometheus:
         typer.echo(metrics.prometheus(), nl=False)
@@ -230,7 +232,7 @@ def _metrics(
 
 def _budget(run: RunId, store: Url = DEFAULT, as_json: AsJson = False) -> None:
     """Print a run's budget: limits, what was used, what is left."""
-    with _looking(store) as rt:
+    with looking(store) as rt:
         told = rt.budget(run)
     if as_json:
         return output.print_json(told)

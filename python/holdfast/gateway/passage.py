@@ -375,41 +375,51 @@ class Passenger:
     # What agent code gets.
 
     def _outcome(self, call: str) -> Any:  # noqa: ANN401 (the tool says what it is)
-        served, tool = self.served or {}, self.tool.name
-        outcome = served.get("outcome")
-        failure = served.get("failure") or served.get("output_error") or {}
-        message = str(served.get("message") or failure.get("error") or outcome)
-        match outcome:
-            case "succeeded":
-                if served.get("erased"):
-                    raise OutcomeError("the result was erased", code="content_erased", call=call, tool=tool)
-                try:
-                    return self.tool.result(served.get("result"))
-                except Unfit:
-                    told = "it happened, and what is recorded of it is not what the tool declares"
-                    raise OutcomeError(told, code="output_invalid", call=call, tool=tool) from None
-            case "denied_by_rule" | "denied_by_person":
-                self._hear_denial(outcome, call)
-                raise _denied(served, call, tool)
-            case "no_effect":
-                code = failure.get("code")
-                known = code if code in ("sandbox_missing", "permit_expired") else "no_effect"
-                raise NoEffect(message, code=known, call=call, tool=tool) from self.cause
-            case "unrecordable":
-                code = failure.get("code") or "result_unrecordable"
-                told = "it happened, and what it returned cannot be given back"
-                raise OutcomeError(told, code=code, call=call, tool=tool) from self.cause
-            case "compensated":
-                raise EffectFailed("it was undone", code="compensated", call=call, tool=tool)
-            case _:
-                error = failure.get("error", "EffectFailed")
-                raise EffectFailed(message, call=call, tool=tool, error=error) from self.cause
+        served = self.served or {}
+        self._hear_denial(str(served.get("outcome")), call)
+        return given(self.tool, call, served, self.cause)
 
     def _hear_denial(self, outcome: str, call: str) -> None:
         if outcome == "denied_by_person":
             decision = {"call": call, "decision": "denied"}
             for observer in self.gateway.observers("after_approval_decision"):
                 observer.tell(self.seen("after_approval_decision", decision))
+
+
+def given(made: Tool[Any, Any], call: str, served: Json, cause: BaseException | None = None) -> Any:  # noqa: ANN401
+    """What agent code gets of a call that has ended: its result, or the error that stands for its outcome.
+
+    The same live, when the step is run again, and when somebody replays the run; the cause is known only
+    live.
+    """
+    tool = made.name
+    outcome = served.get("outcome")
+    failure = served.get("failure") or served.get("output_error") or {}
+    message = str(served.get("message") or failure.get("error") or outcome)
+    match outcome:
+        case "succeeded":
+            if served.get("erased"):
+                raise OutcomeError("the result was erased", code="content_erased", call=call, tool=tool)
+            try:
+                return made.result(served.get("result"))
+            except Unfit:
+                told = "it happened, and what is recorded of it is not what the tool declares"
+                raise OutcomeError(told, code="output_invalid", call=call, tool=tool) from None
+        case "denied_by_rule" | "denied_by_person":
+            raise _denied(served, call, tool)
+        case "no_effect":
+            code = failure.get("code")
+            known = code if code in ("sandbox_missing", "permit_expired") else "no_effect"
+            raise NoEffect(message, code=known, call=call, tool=tool) from cause
+        case "unrecordable":
+            code = failure.get("code") or "result_unrecordable"
+            told = "it happened, and what it returned cannot be given back"
+            raise OutcomeError(told, code=code, call=call, tool=tool) from cause
+        case "compensated":
+            raise EffectFailed("it was undone", code="compensated", call=call, tool=tool)
+        case _:
+            error = failure.get("error", "EffectFailed")
+            raise EffectFailed(message, call=call, tool=tool, error=error) from cause
 
 
 def _denied(served: Json, call: str, tool: str) -> Denied:

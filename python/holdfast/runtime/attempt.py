@@ -45,6 +45,9 @@ log = logging.getLogger("holdfast.runtime")
 class Attempt:
     """A claimed step at work."""
 
+    makes: type[Context] = Context
+    """What agent code acts through."""
+
     def __init__(self, runtime: Runtime, claim: Claim, agent: Agent[..., Any]) -> None:
         self.runtime = runtime
         self.claim = claim
@@ -120,7 +123,7 @@ class Attempt:
             replay_grace=self.runtime.replay_grace,
         )
         self.conductor = conductor
-        context = Context(self.runtime, claim, conductor)
+        context = self.makes(self.runtime, claim, conductor)
         context.injected.extend(ruled["context"])
         try:
             main = self._begin(context)

@@ -20,6 +20,7 @@ from holdfast.runtime import lanes
 from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Waits
 
 if TYPE_CHECKING:
+    from holdfast.gateway.way import Way
     from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.operations import Operation
     from holdfast.store import Record
@@ -444,7 +445,10 @@ class Conductor:
                 self._give(operation)
             self._wake()
 
-        Courier(self.store, operation.served(self), heard).go()
+        Courier(self.store, self._serves(operation), heard).go()
+
+    def _serves(self, operation: Operation) -> Way:
+        return operation.served(self)
 
     def _give(self, operation: Operation) -> None:
         self._operations.pop(operation.call, None)

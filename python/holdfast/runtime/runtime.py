@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
+    from holdfast.evidence import Evidence
     from holdfast.gateway.policy import Policy
     from holdfast.sandbox import Sandbox
     from holdfast.store import Claim, Record, Store
@@ -373,6 +374,13 @@ class Runtime:
     def costs(self) -> looking.Costs:
         """What runs cost."""
         return looking.Costs(self)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The past of runs: travel, replay, comparison, review."""
+        from holdfast.evidence import Evidence  # it reads runs, so it stands above them
+
+        return Evidence(self)
 
     def budget(self, run: str | Run) -> Json:
         """A run's budget: limits, what was used, what is left, by account."""

@@ -10,7 +10,7 @@ from holdfast import _core
 from holdfast.errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FIXES = dict(_core.error_codes())
 POSITIONS = {token: contents for token, _, _, contents, _ in _core.record_kinds()}
@@ -115,21 +115,14 @@ class Record:
             RecordError: ``content_erased`` if one of them was erased, ``content_lost`` if it is gone and
                 nobody erased it.
         """
-        body: dict[str, Any] = json.loads(json.dumps(self.body))
-        for holder, key, _ in self._contents(body):
-            holder[key] = self.open(holder[key])
-        return body
+        return resolved(self.kind, self.body, self.open)
 
     def contents(self) -> dict[str, dict[str, Any]]:
         """Its contents by where they stand in the body: ``arguments``, ``failure.message``, ``items[0]``.
 
         Each is as it was hashed: ``bytes``, ``commit``, ``media``, ``privacy``. :meth:`open` has its value.
         """
-        return {path: holder[key] for holder, key, path in self._contents(self.body)}
-
-    def _contents(self, body: dict[str, Any]) -> Iterator[tuple[Any, Any, str]]:
-        positions = POSITIONS.get(self.kind, ["content"] if self.kind.startswith("x.") else [])
-        return (place for position in positions for place in _places(body, position))
+        return {path: holder[key] for holder, key, path in _contents(self.kind, self.body)}
 
     def open(self, content: dict[str, Any]) -> Any:  # noqa: ANN401 (any JSON, or bytes)
         """The value of one of its contents, checked against what was committed to.
@@ -155,6 +148,19 @@ class Record:
 
     def __repr__(self) -> str:
         return f"<Record {self.seq} {self.kind}>"
+
+
+def _contents(kind: str, body: dict[str, Any]) -> Iterator[tuple[Any, Any, str]]:
+    positions = POSITIONS.get(kind, ["content"] if kind.startswith("x.") else [])
+    return (place for position in positions for place in _places(body, position))
+
+
+def resolved(kind: str, body: dict[str, Any], opening: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """A body whose contents are what ``opening`` says of them."""
+    value: dict[str, Any] = json.loads(json.dumps(body))
+    for holder, key, _ in _contents(kind, value):
+        holder[key] = opening(holder[key])
+    return value
 
 
 def _places(body: Any, position: str, at: str = "") -> Iterator[tuple[Any, Any, str]]:  # noqa: ANN401
