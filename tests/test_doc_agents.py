@@ -49,6 +49,8 @@ TRIED: dict[tuple[str, str], Trial] = {
     ("docs/HOWTO.md", "patient"): Trial((), "nobody answered"),
     ("docs/HOWTO.md", "sleeper"): Trial((), "rested"),
     ("docs/HOWTO.md", "artist"): Trial(),
+    ("docs/PAST.md", "support"): Trial(("42",), "receipt for 42", "sent", least=10),
+    ("docs/PAST.md", "generous"): Trial(("42",), "receipt for 42", "sent"),
 }
 NOT_TRIED = {
     ("docs/GETTING_STARTED.md", "buy"): "the page crashes it everywhere itself, and is executed",
@@ -57,6 +59,8 @@ NOT_TRIED = {
         "spender",
     ): "its budget counts what is sent again, so it may be refused earlier: see below",
     ("docs/HOWTO.md", "clerk"): "its fax never answers: only a person's word ends it, and the page gives one",
+    ("docs/PAST.md", "careless"): "it fails, which is what the page is about",
+    ("docs/EXPORTS.md", "support"): "what its page defines cannot be cut from what its page does",
 }
 
 

@@ -134,6 +134,20 @@ def test_a_conflicting_commit_is_tried_again_with_the_fresh_state(rt: hf.Runtime
     assert run.state == {"sum": 2}
 
 
+def test_a_fork_begins_before_a_write_or_after_its_outcome_and_not_between(
+    rt: hf.Runtime,
+) -> None:
+    @rt.agent
+    async def pays(ctx: hf.Context) -> str:
+        return str(await ctx.call("send", what="it"))
+
+    run = rt.run_sync(pays)
+    places = {record.kind: record.seq for record in rt.store.read(run.id)}
+    with pytest.raises(hf.CommandError, match="bad_fork_point"):
+        rt.fork(run, at=places["effect.started"], by="dana")
+    assert rt.resume_sync(rt.fork(run, at=places["effect.settled"], by="dana")).status == "completed"
+
+
 def test_a_fork_repeats_nothing_that_its_parent_has_done(rt: hf.Runtime, provider: Provider) -> None:
     @rt.agent(attempts=1)
     async def pays(ctx: hf.Context) -> str:

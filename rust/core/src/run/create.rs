@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use super::request::{Claim, Decided, NewRun, NewStep, Payload, seal_into};
 use super::{Case, Refused};
+use crate::call::CallPhase;
 use crate::ids::{CallId, RunId, StepId};
 use crate::limits;
 use crate::records::{
-    ActorType, CallKind, Draft, ForkEffects, Labels, Package, RunCreated, RunForked, StepCreated,
+    ActorType, CallKind, Draft, EffectClass, ForkEffects, Labels, Package, RunCreated, RunForked, StepCreated,
 };
+use crate::state::Call;
 
 /// The behaviour of fold, matching and decide that this build writes; old numbers are kept for ever.
 pub(crate) const RULES: u32 = 1;
@@ -123,7 +125,9 @@ impl Case<'_> {
         if self.view.state.is_some() || run == parent.id {
             return Err(Refused::RunExists);
         }
-        if parent.phase.is_ended() {
+        // A write that was under way is the parent's: the fork could neither make it nor learn what came of it.
+        let under_way = |call: &Call| call.phase == CallPhase::Started && call.effect == EffectClass::Write;
+        if parent.phase.is_ended() || parent.calls.values().any(under_way) {
             return Err(Refused::BadForkPoint);
         }
         if parent.newer {

@@ -68,7 +68,7 @@ pub enum Refused {
     OpenForks,
     #[error("only a failed run can be retried")]
     NotFailed,
-    #[error("a fork begins at a record of an existing run, before its end")]
+    #[error("a fork begins at a record of an existing run, before its end and while no write is under way")]
     BadForkPoint,
     #[error("the envelope is addressed to another run")]
     Misaddressed,
