@@ -230,10 +230,27 @@ def test_a_run_that_was_cut_off_is_found_against_the_seal(desk: Case, tmp_path: 
     manifest: Any = canonical.loads((cut / "manifest.json").read_bytes())
     audit.end(manifest["withheld"])
     (cut / "facts.json").write_bytes(audit.facts(desk.runs["plain"]))
-    seal = (cut / "seal.txt").read_text("utf-8")
-    shorter = evidence.verify(remade(cut), seals=[seal])
+    shorter = evidence.verify(remade(cut))
     assert (shorter.ok, shorter.sealed) == (True, 0)
     assert alone(cut)[0] == 0
+    # But whoever asks for the seal is told that it covers nothing of this.
+    seal = (cut / "seal.txt").read_text("utf-8")
+    assert evidence.verify(cut, seals=[seal]).code == "proof_invalid"
+    assert evidence.verify(cut, keys=[desk.public]).code == "proof_invalid"
+    assert alone(cut, desk.public)[1].startswith("proof_invalid")
+
+
+def test_records_after_the_seal_are_told_apart(tmp_path: Path) -> None:
+    made = case(tmp_path)
+    with made.runtime:
+        run = made.store.create_run(agent="import")
+        made.store.seal(made.key)
+        made.store.append(run, "note.logged", {"text": "later"})
+        evidence.export(made.store, run, tmp_path / "bundle")
+    found = evidence.verify(tmp_path / "bundle", keys=[made.public])
+    assert (found.ok, found.sealed, found.records) == (True, 2, 3)
+    assert "records 3 to 3 are not" in found.guarantee
+    assert "records 3 to 3 are NOT under the seal" in alone(tmp_path / "bundle", made.public)[1]
 
 
 def test_a_seal_of_another_key_a_forged_one_and_none_are_told_apart(desk: Case, tmp_path: Path) -> None:

@@ -376,12 +376,23 @@ class Verification:
             parent = stream.forked
             if name == manifest["run"]:
                 self.facts(stream)
+                self.covered(stream, proof)
             sealed = "" if proof is None else f", {proof['last_seq']} of them under the seal"
             self.said.append(f"{name}: {stream.seq} records{sealed}")
         if left != withheld:
             raise Bad(
                 "bundle_altered", "the manifest withholds contents that no record has, or that are there"
             )
+
+    def covered(self, stream: Stream, proof: Json | None) -> None:
+        """A good seal over nothing of the run would prove nothing."""
+        if proof is None and (self.keys or self.kept):
+            raise Bad("proof_invalid", "no record of the run is under the seal", stream.stream)
+        if proof is not None and proof["last_seq"] < stream.seq:
+            told = (
+                f"records {proof['last_seq'] + 1} to {stream.seq} are NOT under the seal: they prove nothing"
+            )
+            self.said.append(told)
 
     def audit(self, stream: Stream) -> None:
         """The lines of a stream's file."""

@@ -158,9 +158,21 @@ class _Audit:
                 self.told["withheld"] = len(counts["withheld"])
         if left != set(manifest["withheld"]):
             raise altered("manifest.json", "it withholds contents that no record has, or that are there")
-        if proofs:
-            of = f"{self.told['sealed']} of {self.told['records']} records of the run are under the seal"
-            self.said.append(of)
+        self._covered()
+
+    def _covered(self) -> None:
+        """How much of the run is under the seal: a good seal over nothing of it would prove nothing."""
+        sealed, records = self.told["sealed"], self.told["records"]
+        if not sealed and (self.keys or self.seals):
+            told = "no record of the run is under the seal"
+            raise VerifyError(told, code="proof_invalid", fix=fix("proof_invalid"))
+        if sealed:
+            self.said.append(f"{sealed} of {records} records of the run are under the seal")
+        if 0 < sealed < records:
+            told = (
+                f"records {sealed + 1} to {records} are not: whoever made the bundle could have written them"
+            )
+            self.said.append(told)
 
     def _json(self, name: str) -> Json:
 
