@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import _core, demo
-from holdfast.cli import evidence, export, lint, output, people, proof, runs, store
+from holdfast.cli import evidence, export, lint, output, people, proof, retention, runs, store
 
 app = typer.Typer(
     cls=output.Commands,
@@ -78,6 +78,7 @@ people.add_to(app)
 runs.add_to(app)
 proof.add_to(app, journal, evidence.add_to(app))
 export.add_to(app)
+retention.add_to(app)
 lint.add_to(app)
 
 

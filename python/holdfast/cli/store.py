@@ -133,6 +133,11 @@ def _verify(
     heads, seals = _heads(head or []), [one.read_text("utf-8") for one in seal or ()]
     with reading(store) as opened, output.watching("auditing") as watch:
         report = opened.verify(run, heads=heads, seals=seals, keys=key or (), watch=watch)
+    show_audit(report, as_json=as_json)
+
+
+def show_audit(report: Report, *, as_json: bool) -> None:
+    """What an audit found; exit code 3 if anything is wrong."""
     if as_json:
         output.print_json(_told(report))
     else:

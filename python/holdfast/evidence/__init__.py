@@ -12,6 +12,7 @@ from holdfast.evidence.journal import ERASED, LOST, Fact, Gone, Journal
 from holdfast.evidence.ledger import Refused
 from holdfast.evidence.picture import Dimension
 from holdfast.evidence.replay import Divergence, Replay, Replayed, Sketch, Verdict
+from holdfast.evidence.retention import Archived, Due, readiness
 from holdfast.evidence.review import Check, Finding, Review, Severity, review
 from holdfast.evidence.safety import Cause, Safety, Unsafe
 from holdfast.evidence.shadow import Shadow
@@ -22,6 +23,7 @@ __all__ = [
     "ERASED",
     "LOST",
     "OPEN",
+    "Archived",
     "By",
     "Cause",
     "Change",
@@ -30,6 +32,7 @@ __all__ = [
     "Difference",
     "Dimension",
     "Divergence",
+    "Due",
     "Entry",
     "Evidence",
     "Exported",
@@ -56,6 +59,7 @@ __all__ = [
     "Verdict",
     "Verified",
     "export",
+    "readiness",
     "review",
     "verify",
 ]

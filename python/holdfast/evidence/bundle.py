@@ -84,7 +84,7 @@ class _Exporter:
         streams = [*self.forks, self.run]
         streams += [state["session"]] if state.get("session") else []
         policies = self._policies(state)
-        plan = {name: self.forks.get(name, ALL) for name in streams}
+        plan = {name: self._until(name) for name in streams}
         if policies:
             streams.append("store")
             plan["store"] = policies
@@ -115,6 +115,14 @@ class _Exporter:
             assert parent is not None
             state = parent
         return found
+
+    def _until(self, name: str) -> int:
+        """A run that was forked goes up to the fork; if values of it were erased since, up to what says so."""
+        at = self.forks.get(name, ALL)
+        erased = at < ALL and any(
+            record.kind == "content.erased" for record in self.store.read(name, after=at)
+        )
+        return ALL if erased else at
 
     def _policies(self, state: Json) -> int:
         """The place of the last policy in the store's stream that decided something in the run."""
