@@ -117,12 +117,10 @@ class _Exporter:
         return found
 
     def _until(self, name: str) -> int:
-        """A run that was forked goes up to the fork; if values of it were erased since, up to what says so."""
+        """A run that was forked goes up to the fork; if values of it were erased since, to its end."""
         at = self.forks.get(name, ALL)
-        erased = at < ALL and any(
-            record.kind == "content.erased" for record in self.store.read(name, after=at)
-        )
-        return ALL if erased else at
+        later = self.store.read(name, after=at) if at < ALL else ()
+        return ALL if any(record.kind == "content.erased" for record in later) else at
 
     def _policies(self, state: Json) -> int:
         """The place of the last policy in the store's stream that decided something in the run."""

@@ -3,8 +3,8 @@
 What stays is every record, every head and every proof: commitments without values, so that the store still
 verifies, seals still hold, and a bundle can be held against the store for ever. A run is archived only when
 all of it is under a seal, and its values go only after its bundle was verified; a run that was forked waits
-for its forks, which stand on it. After a crash anywhere it goes on: a bundle that is there and verifies is not
-written again.
+for its forks, which stand on it. After a crash anywhere it goes on: a bundle that is there and verifies is
+not written again.
 """
 
 from __future__ import annotations
