@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from tests.bundle_desk import Case, case
+from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import _core, canonical, evidence, keys
-from holdfast.evidence import standalone
+from holdfast.cli.main import app
+from holdfast.evidence import opening, standalone
 from holdfast.evidence import standalone_files as files
 
 ROOT = Path(__file__).parent.parent
@@ -280,6 +282,27 @@ def test_a_statement_about_another_bundle_is_found(desk: Case, tmp_path: Path) -
     assert (found.ok, found.code) == (False, "bundle_altered")
     envelope = json.loads((tmp_path / "b.zip.dsse.json").read_text())
     assert envelope["payloadType"] == "application/vnd.in-toto+json"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_bundle_is_read_as_its_run_is(name: str, desk: Case, tmp_path: Path) -> None:
+    run, live = desk.runs[name], desk.runtime.evidence
+    evidence.export(desk.store, run, tmp_path / "bundle.zip")
+    journal, sealed = opening.journal(tmp_path / "bundle.zip")
+    assert sealed
+    assert live.diff(run, journal).same
+    assert live.at(run).state == live.at(journal).state
+    told, found = live.review(run), evidence.review(journal, sealed=sealed)
+    assert [(one.check, one.passed) for one in told.findings] == [
+        (one.check, one.passed) for one in found.findings
+    ]
+    done = CliRunner().invoke(app, ["evidence", "review", str(tmp_path / "bundle.zip")])
+    assert done.exit_code == (0 if found.ok else 3), done.output
+    same = CliRunner().invoke(app, ["evidence", "diff", *(2 * [str(tmp_path / "bundle.zip")])])
+    assert same.exit_code == 0, same.output
+    (tmp_path / "bundle.zip").write_bytes(b"PK")
+    with pytest.raises(hf.VerifyError, match="bundle_altered"):
+        opening.journal(tmp_path / "bundle.zip")
 
 
 def test_a_target_that_exists_is_left_alone(desk: Case, tmp_path: Path) -> None:

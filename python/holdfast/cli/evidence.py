@@ -16,7 +16,7 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.runs import Module, RunId, load, looking, when
 from holdfast.cli.store import DEFAULT, AsJson, Url
-from holdfast.evidence import By, Dimension
+from holdfast.evidence import By, Dimension, Journal, opening, review
 from holdfast.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -128,11 +128,13 @@ def _side_by_side(divergence: Divergence) -> None:
 
 # Comparing.
 
-Side = Annotated[str, typer.Argument(help="A run, or the file of a golden one.")]
+Side = Annotated[str, typer.Argument(help="A run, the bundle of one, or the file of a golden one.")]
 
 
-def _side(given: str) -> str | bytes:
+def _side(given: str) -> str | bytes | Journal:
     path = Path(given)
+    if path.is_dir() or path.suffix == ".zip":
+        return opening.journal(path)[0]
     return path.read_bytes() if path.is_file() else given
 
 
@@ -156,7 +158,7 @@ def _diff(
     """Print what differs between two runs, by dimension: 3 if it is one of --fail-on."""
     wanted = _dimensions(fail_on)
     sides = [_side(one), _side(other)]
-    if all(isinstance(side, bytes) for side in sides):
+    if not any(isinstance(side, str) for side in sides):
         found = Runtime("memory:").evidence.diff(*sides)
     else:
         with looking(store) as rt:
@@ -196,14 +198,18 @@ def _golden(
 
 
 def _review(
-    run: RunId,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or the bundle of one.")],
     max_usd: Annotated[float | None, typer.Option("--max-usd", min=0, help="What it may have cost.")] = None,
     store: Url = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Check a run: 3 if a check fails that is a blocker."""
-    with looking(store) as rt:
-        told = rt.evidence.review(run, max_usd=max_usd)
+    if Path(run).exists():
+        journal, sealed = opening.journal(run)
+        told = review(journal, max_usd=max_usd, sealed=sealed)
+    else:
+        with looking(store) as rt:
+            told = rt.evidence.review(run, max_usd=max_usd)
     if as_json:
         output.print_json({"run": run, "ok": told.ok, "findings": [asdict(one) for one in told.findings]})
     else:

@@ -8,7 +8,7 @@ from holdfast.evidence.bundle import OPEN, Exported, export
 from holdfast.evidence.diff import Diff, Difference
 from holdfast.evidence.face import Evidence
 from holdfast.evidence.fold import Entry, Fold
-from holdfast.evidence.journal import ERASED, LOST, Fact, Gone, Journal
+from holdfast.evidence.journal import ERASED, LOST, WITHHELD, Fact, Gone, Journal
 from holdfast.evidence.ledger import Refused
 from holdfast.evidence.picture import Dimension
 from holdfast.evidence.replay import Divergence, Replay, Replayed, Sketch, Verdict
@@ -23,6 +23,7 @@ __all__ = [
     "ERASED",
     "LOST",
     "OPEN",
+    "WITHHELD",
     "Archived",
     "By",
     "Cause",

@@ -1,6 +1,7 @@
 """The journal of one run as plain facts: what a store holds of it, or what a bundle brought along.
 
-A fact is a record with its contents. What of them is gone stands there as :data:`ERASED` or :data:`LOST`,
+A fact is a record with its contents. What of them is gone stands there as :data:`ERASED`, :data:`LOST` or
+:data:`WITHHELD`,
 so that whoever looks at a run sees the rest of it. Nothing here asks a store for anything but records.
 """
 
@@ -17,7 +18,7 @@ from holdfast.gateway.outcomes import fix
 from holdfast.store.reading import resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from holdfast.store import Record, Store
 
@@ -34,6 +35,8 @@ ERASED = Gone("(erased)")
 """Somebody erased it, and a record says so."""
 LOST = Gone("(lost)")
 """It is not there, and nobody erased it."""
+WITHHELD = Gone("(withheld)")
+"""It is kept, and did not come along."""
 
 
 class Fact:
@@ -146,6 +149,7 @@ class Journal:
         *,
         blobs: Mapping[str, bytes] | None = None,
         frames: Sequence[int] | None = None,
+        withheld: Collection[str] = (),
         store: str | None = None,
         parent: Journal | None = None,
     ) -> Journal:
@@ -157,12 +161,13 @@ class Journal:
             contents: salt and value by commitment: ``{"sha256:..": {"salt": .., "value": ..}}``.
             blobs: bytes by commitment, of contents that were too large for that.
             frames: the frame of each record; without it, each is its own.
+            withheld: commitments of contents that were left out.
             store: the store's id.
             parent: the journal that a fork begins with.
 
         An opening that is not the one that was committed to counts as lost.
         """
-        opening = _Opening(texts, contents, blobs or {})
+        opening = _Opening(texts, contents, blobs or {}, withheld)
         numbers = frames or range(1, len(texts) + 1)
         facts = [Fact(text, frame, opening) for text, frame in zip(texts, numbers, strict=True)]
         inherited: Sequence[Fact] = ()
@@ -256,10 +261,15 @@ class _Opening:
     """Opens contents from plain data."""
 
     def __init__(
-        self, texts: Sequence[bytes], contents: Mapping[str, Any], blobs: Mapping[str, bytes]
+        self,
+        texts: Sequence[bytes],
+        contents: Mapping[str, Any],
+        blobs: Mapping[str, bytes],
+        withheld: Collection[str] = (),
     ) -> None:
         self._contents = contents
         self._blobs = blobs
+        self._withheld = frozenset(withheld)
         erasing = [json.loads(text) for text in texts if b'"kind":"content.erased"' in text]
         self._erased = {
             commit
@@ -279,4 +289,6 @@ class _Opening:
         if commit in self._blobs:
             data = self._blobs[commit]
             return json.loads(data) if content["media"] == "application/json" else data
+        if commit in self._withheld:
+            return WITHHELD
         return ERASED if commit in self._erased else LOST

@@ -83,6 +83,22 @@ def values(text: str, at: int) -> tuple[dict[str, tuple[str, str]], int]:
     return found, at + 1
 
 
+def frame(text: str) -> tuple[dict[str, tuple[str, str]], list[tuple[Any, str]]]:
+    """The contents of a line, and its records with their texts."""
+    kept, at = values(text, past(text, 0, '{"contents":'))
+    at = past(text, at, ',"records":[')
+    records = []
+    while True:
+        record, end = DECODE(text, at)
+        records.append((record, text[at:end]))
+        if text[end] != ",":
+            break
+        at = end + 1
+    if text[end:] != "]}":
+        raise ValueError
+    return kept, records
+
+
 def past(text: str, at: int, mark: str) -> int:
     """The place after a mark that must stand there."""
     if not text.startswith(mark, at):
@@ -144,17 +160,7 @@ class Stream:
     def line(self, text: str) -> None:
         """A frame."""
         try:
-            kept, at = values(text, past(text, 0, '{"contents":'))
-            at = past(text, at, ',"records":[')
-            records = []
-            while True:
-                record, end = DECODE(text, at)
-                records.append((record, text[at:end]))
-                if text[end] != ",":
-                    break
-                at = end + 1
-            if text[end:] != "]}":
-                raise ValueError
+            kept, records = frame(text)
         except (ValueError, IndexError, TypeError, RecursionError):
             raise self.bad("record_unreadable", "a frame cannot be read") from None
         opened: set[str] = set()
