@@ -83,7 +83,7 @@ fn proven(texts: &[Vec<u8>], last: usize) -> (Proof, u64, Hash) {
 }
 
 fn code(done: Result<StreamReport, BundleError>) -> &'static str {
-    done.err().expect("it was to be found").code().as_str()
+    done.expect_err("it was to be found").code().as_str()
 }
 
 #[test]
