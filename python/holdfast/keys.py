@@ -34,6 +34,9 @@ def _write(path: Path, secret: str) -> None:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise StoreError(f"{path} exists", code="target_exists", fix=FIXES["target_exists"]) from None
+    except OSError as error:
+        told = f"cannot write {path}: {error.strerror}"
+        raise StoreError(told, code="no_permission", fix=FIXES["no_permission"]) from None
     with os.fdopen(file, "w") as out:
         out.write(f"{secret}\n")
 
@@ -49,6 +52,14 @@ def read(key: Key) -> str:
         raise VerifyError(told, code="bad_key", fix=FIXES["bad_key"]) from None
 
 
+def sealing(key: Key) -> str:
+    """The secret line of a key that seals; a witness's does not."""
+    secret = read(key)
+    if _core.key_read(_core.key_public(secret))[1]:
+        raise VerifyError("a witness's key does not seal", code="bad_key", fix=FIXES["bad_key"])
+    return secret
+
+
 def public(key: Key) -> str:
     """The public line of a secret key."""
     return _core.key_public(read(key))
@@ -59,7 +70,7 @@ def rotate(old: Key, path: str | Path, *, name: str | None = None) -> tuple[str,
 
     Publish the statement beside the old public line: who trusts the old key can follow to the new one.
     """
-    secret = read(old)
+    secret = sealing(old)
     before = _core.key_public(secret)
     called = name or before.partition("+")[0]
     fresh, after = _core.key_generate(called, False)

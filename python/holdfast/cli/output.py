@@ -26,6 +26,7 @@ from holdfast.visible import visible as visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from holdfast.store.reports import Watch
 
@@ -100,6 +101,25 @@ def complain(text: str) -> None:
 def print_json(value: object) -> None:
     """One document for programs."""
     typer.echo(as_json(value, indent=2))
+
+
+def text_of(path: Path) -> str:
+    """The text of a file that was named; a usage error if there is none."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} cannot be read: {type(error).__name__}") from None
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """A new file that was named; a usage error if it cannot be."""
+    try:
+        file = path.open("x", encoding="utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be written: {error.strerror}") from None
+    with file:
+        yield file
 
 
 def facts(rows: Iterable[tuple[str, object]]) -> None:

@@ -111,7 +111,7 @@ def _verify(
     as_json: AsJson = False,
 ) -> None:
     """Verify a bundle: files, chain, contents, summary, proofs, signatures. Exit code 3 if one is wrong."""
-    texts = [one.read_text("utf-8") for one in seal or ()]
+    texts = [output.text_of(one) for one in seal or ()]
     found = evidence.verify(path, keys=key or (), seals=texts)
     if as_json:
         output.print_json({name: value for name, value in found.to_json().items() if name != "facts"})
@@ -156,8 +156,9 @@ def _rotate(
     statement: Annotated[Path, typer.Option("--statement", help="Where the signed statement goes.")],
 ) -> None:
     """Make a new key in the place of an old one, and a statement that both have signed."""
-    public, text = keys.rotate(key, out)
-    statement.write_text(text, "utf-8")
+    with output.written(statement) as told:  # before the key is made: it could not be signed again
+        public, text = keys.rotate(key, out)
+        told.write(text)
     typer.echo(public)
 
 
@@ -166,7 +167,7 @@ def _follow(
     statement: Annotated[Path, typer.Argument(help="A statement of its rotation.")],
 ) -> None:
     """Print the key that took a trusted one's place, if both say so."""
-    typer.echo(keys.follow(trusted, statement.read_text("utf-8")))
+    typer.echo(keys.follow(trusted, output.text_of(statement)))
 
 
 def _witness(
@@ -178,9 +179,9 @@ def _witness(
     url: Url = DEFAULT,
 ) -> None:
     """Sign a seal as a witness, once it is shown to begin with what the last one covers."""
-    text = seal.read_text("utf-8")
+    text = output.text_of(seal)
     if old is not None:
-        before = old.read_text("utf-8")
+        before = output.text_of(old)
         with reading(url) as store:
             path = store.consistency(before, text)
         if not _core.consistency_check(before, text, path):

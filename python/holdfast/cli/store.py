@@ -130,7 +130,7 @@ def _verify(
     as_json: AsJson = False,
 ) -> None:
     """Audit the journal: chain, contents, blobs, rows, files, seals. Exit code 3 if anything is wrong."""
-    heads, seals = _heads(head or []), [one.read_text("utf-8") for one in seal or ()]
+    heads, seals = _heads(head or []), [output.text_of(one) for one in seal or ()]
     with reading(store) as opened, output.watching("auditing") as watch:
         report = opened.verify(run, heads=heads, seals=seals, keys=key or (), watch=watch)
     show_audit(report, as_json=as_json)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import _core, canonical
 from holdfast import keys as keyring
-from holdfast.errors import CommandError
+from holdfast.errors import CommandError, StoreError
 from holdfast.evidence.container import Folder, pack
 from holdfast.gateway.outcomes import fix
 
@@ -37,7 +37,7 @@ VERIFIER = {"__main__.py": "standalone.py", "standalone_files.py": "standalone_f
 """The verifier in a bundle, and what it is here."""
 README = """This is a bundle of evidence about one run of an agent, made by Holdfast.
 
-Verify it with nothing but Python:   python bundle.zip      (or: python __main__.py inside the folder)
+Verify it with nothing but Python:   python bundle.zip      (or: python __main__.py in the folder)
 Verify it with Holdfast:             holdfast evidence verify bundle.zip --key NAME+ID+KEY
 
 The verifier in here is a convenience: it proves something only if its hash is the published one.
@@ -77,14 +77,16 @@ class _Exporter:
 
     def files(self) -> None:
         """Everything but the manifest."""
-        state = self.store.state(self.run)
+        state = self.store.state(self.run) if self.run.startswith("run_") else None
         if state is None:
             raise CommandError("there is no such run", code="no_such_run", fix=fix("no_such_run"))
         self.forks = self._forks(state)
         streams = [*self.forks, self.run]
         streams += [state["session"]] if state.get("session") else []
         policies = self._policies(state)
-        plan = {name: self._until(name) for name in streams}
+        ends = {row["id"]: row["last_seq"] for row in self.store.sql("SELECT id, last_seq FROM streams")}
+        self.store.barrier()  # what is committed later is another bundle's
+        plan = {name: min(self._until(name), ends[name]) for name in streams}
         if policies:
             streams.append("store")
             plan["store"] = policies
@@ -199,9 +201,13 @@ def export(
         include: contents of these classes of privacy go out; others are named as withheld.
         key: signs a statement about the bundle, an in-toto statement in a DSSE envelope beside it.
     """
-    store.barrier()
     path = Path(target)
     one_file = path.suffix == ".zip"
+    if path.exists() or (key is not None and envelope_of(path).exists()):
+        raise StoreError(f"{path} exists", code="target_exists", fix=fix("target_exists"))
+    if not path.absolute().parent.is_dir():
+        raise StoreError(f"there is no folder for {path}", code="no_permission", fix=fix("no_permission"))
+    secret = None if key is None else keyring.sealing(key)
     with tempfile.TemporaryDirectory(prefix="holdfast-", dir=path.parent) as kept:
         folder = Folder(Path(kept) / "bundle")
         exporter = _Exporter(store, run, folder, include)
@@ -210,9 +216,8 @@ def export(
         if one_file:
             pack(folder.path, path)
         else:
-            Folder(path).path.rmdir()  # says that it exists, if it does
             shutil.move(folder.path, path)
-    envelope = None if key is None else _signed(path, exporter, key)
+    envelope = None if secret is None else _signed(path, exporter, secret)
     own = exporter.counts[run]
     return Exported(path, run, own["records"], own["sealed"], len(own["withheld"]), envelope)
 
@@ -231,7 +236,7 @@ def envelope_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.dsse.json")
 
 
-def _signed(path: Path, exporter: _Exporter, key: Key) -> Path:
+def _signed(path: Path, exporter: _Exporter, secret: str) -> Path:
     own = exporter.counts[exporter.run]
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
@@ -246,7 +251,7 @@ def _signed(path: Path, exporter: _Exporter, key: Key) -> Path:
         "subject": [{"digest": {"sha256": digest_of(path)}, "name": path.name}],
     }
     target = envelope_of(path)
-    target.write_bytes(_core.envelope_sign(canonical.dumps(statement), keyring.read(key)))
+    target.write_bytes(_core.envelope_sign(canonical.dumps(statement), secret))
     return target
 
 

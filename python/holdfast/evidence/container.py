@@ -50,7 +50,7 @@ def pack(folder: Path, target: Path) -> None:
     """One file of a folder's files, in the order of their names."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     total = sum((folder / name).stat().st_size for name in names)
-    if total + 256 * (len(names) + 1) > ZIP_BYTES_MAX:
+    if total + 256 * (len(names) + 1) > ZIP_BYTES_MAX or len(names) > standalone.FILES:
         raise StoreError(
             "the bundle is too large for one file: export it into a folder",
             code="limit_exceeded",

@@ -9,17 +9,21 @@ that the streams are under the seal; and, where the package ``cryptography`` is 
 
 A verifier that comes with a bundle proves nothing until its own hash is the published one: compare the
 SHA-256 of ``__main__.py`` and ``standalone_files.py`` with what Holdfast's release says, or use ``holdfast
-evidence verify``. It shares no code with Holdfast. Exit code 0: all good; 3: something is wrong and named.
+evidence verify``. It shares no code with Holdfast. Exit code 0: all good; 3: something is wrong and named;
+4: good, but a signature that was asked for could not be checked.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.dont_write_bytecode = sys.dont_write_bytecode or not __package__  # nothing is added to a bundle
 if __package__:
     from holdfast.evidence.standalone_files import (
         Bad,
@@ -51,13 +55,20 @@ if TYPE_CHECKING:
 BUNDLE = "holdfast/bundle/v1"
 DECODE = json.JSONDecoder().raw_decode
 EVIDENCE = (
-    "effect.late",
-    "effect.resolved",
-    "refusal.noted",
-    "content.erased",
-    "cost.recorded",
-    "note.logged",
+    *("content.erased", "cost.recorded", "effect.late", "effect.resolved", "hook.", "note.", "refusal.noted"),
+    *("run.retried", "x."),
 )
+"""What may follow the end of a run."""
+NAMES = {
+    "README.txt",
+    "__main__.py",
+    "facts.json",
+    "proofs.json",
+    "schemas.json",
+    "seal.txt",
+    "standalone_files.py",
+}
+ODD = (LookupError, TypeError, AttributeError, ValueError, RecursionError, OSError, struct.error)
 
 
 # Streams.
@@ -132,6 +143,32 @@ def merge(target: object, patch: object) -> object:
     return result
 
 
+def plain(value: object) -> str:
+    """A value as text: one is not true, and not a fraction."""
+    return json.dumps(value, sort_keys=True)
+
+
+def is_manifest(manifest: Json) -> bool:
+    """Whether a manifest has the shape of one, and names only files that a bundle has."""
+    rows, streams, forks = manifest["files"], manifest["streams"], manifest["forks"]
+    files, own = {row["name"] for row in rows}, {f"streams/{name}.jsonl" for name in streams}
+    odd = {name for name in files - NAMES - own if not re.fullmatch("blobs/[0-9a-f]{64}", name)}
+    return all(
+        (
+            manifest["bundle"] == BUNDLE,
+            manifest.keys()
+            == {"bundle", "contracts", "files", "forks", "run", "store", "streams", "withheld"},
+            manifest["contracts"] == {"record": 1, "rules": 1},
+            all(row.keys() == {"bytes", "name", "sha256"} and type(row["bytes"]) is int for row in rows),
+            isinstance(streams, list) and len(set(streams)) == len(streams),
+            manifest["run"] in streams and manifest["run"] not in forks,
+            manifest["withheld"] == sorted(set(manifest["withheld"])),
+            all(type(at) is int and at > 0 and name in streams for name, at in forks.items()),
+            not odd and files >= {"facts.json", *own},
+        )
+    )
+
+
 class Stream:
     """One stream on its way through the audit."""
 
@@ -147,6 +184,7 @@ class Stream:
         self.wanted: int | None = None
         self.state: Any = None
         self.version = 0
+        self.session: str | None = None
         self.forked: Json | None = None
         self.calls: dict[str, Json] = {}
         self.approvals: dict[str, str | None] = {}
@@ -220,12 +258,7 @@ class Stream:
         """What follows from a record."""
         if self.seq == 0:
             return self.begin(kind, body, kept)
-        if (
-            self.end is not None
-            and kind not in EVIDENCE
-            and kind != "run.retried"
-            and not kind.startswith("hook.")
-        ):
+        if self.end is not None and not kind.startswith(EVIDENCE):
             raise self.bad("record_illegal", f"{kind} cannot follow the end of the run")
         if kind == "state.patched":
             if body["base"] != self.version or body["next"] != self.version + 1:
@@ -250,6 +283,7 @@ class Stream:
 
     def begin(self, kind: str, body: Json, kept: dict[str, tuple[str, str]]) -> None:
         """The first record."""
+        self.session = body.get("session") if kind == "run.created" else None
         if kind == "run.created":
             _, self.state = self.value(body["state"], kept)
         elif kind == "run.forked":
@@ -304,6 +338,8 @@ class Verification:
         self.keys, self.kept = keys, seal
         self.said: list[str] = []
         self.odd = ""
+        self.unchecked = False
+        self.reached = False
 
     def run(self) -> list[str]:
         """What was found to be good; the first thing that is not is raised."""
@@ -313,17 +349,20 @@ class Verification:
             self.files(manifest, text)
             self.seal(manifest)
             self.streams(manifest)
+            if not self.reached:
+                raise Bad("bundle_altered", "the run is not among the streams")
             if self.odd or self.container.damaged:
                 raise Bad("bundle_altered", self.odd or f"{self.container.damaged[0]}: its sum is wrong")
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise Bad("bundle_altered", f"something is not of its shape: {error!r}"[:200]) from None
+        except ODD as error:
+            told = f"something is not of its shape: {type(error).__name__} {error}"
+            raise Bad("bundle_altered", told[:200]) from None
         finally:
             self.container.close()
         return self.said
 
     def files(self, manifest: Json, text: bytes) -> None:
         """Every file is as the manifest says, and there are no others."""
-        if manifest["bundle"] != BUNDLE or canonical(manifest).encode() != text:
+        if canonical(manifest).encode() != text or not is_manifest(manifest):
             raise Bad("bundle_altered", "the manifest is not one, or not in its canonical form")
         names = [row["name"] for row in manifest["files"]]
         if names != sorted(set(names)) or set(names) | {"manifest.json"} != set(self.container.places):
@@ -355,7 +394,12 @@ class Verification:
         if not origin.startswith(f"holdfast/{manifest['store']}/"):
             raise Bad("bad_seal", "the seal is of another store")
         for key in self.keys:
-            self.said.append(signed(text, key))
+            name = key.partition("+")[0]
+            if signed(text, key):
+                self.said.append(f"the seal is signed by {name}")
+            else:
+                self.unchecked = True
+                self.said.append("the signature was NOT checked: the package cryptography is not installed")
         if self.kept is not None and checkpoint(self.kept) != (origin, self.size, self.root):
             raise Bad("seal_mismatch", "the seal is not the one that was kept elsewhere")
 
@@ -364,6 +408,8 @@ class Verification:
         blobs = self.blobs()
         there = "proofs.json" in self.container.places
         proofs = parse(self.container.read("proofs.json"), "proofs.json") if there else {}
+        if not proofs.keys() <= set(manifest["streams"]):
+            raise Bad("proof_invalid", "there are proofs of streams that are not there")
         withheld, left, parent = set(manifest["withheld"]), set(), None
         for name in manifest["streams"]:
             stream = Stream(manifest["store"], name, blobs, parent, manifest["forks"].get(name))
@@ -380,7 +426,9 @@ class Verification:
                 elif commit not in stream.erased:
                     raise Bad("content_lost", f"the content {commit} is not there", name, seq)
             parent = stream.forked
+            self.whole(name, stream, proof, manifest)
             if name == manifest["run"]:
+                self.reached = True
                 self.facts(stream)
                 self.covered(stream, proof)
             sealed = "" if proof is None else f", {proof['last_seq']} of them under the seal"
@@ -390,10 +438,17 @@ class Verification:
                 "bundle_altered", "the manifest withholds contents that no record has, or that are there"
             )
 
+    def whole(self, name: str, stream: Stream, proof: Json | None, manifest: Json) -> None:
+        """A good seal over nothing of a stream would prove nothing. What was forked is bound by its fork."""
+        if not stream.seq:
+            raise Bad("record_missing", "the stream is empty", name)
+        if proof is None and name not in manifest["forks"] and (self.keys or self.kept):
+            raise Bad("proof_invalid", "nothing of it is under the seal", name)
+        if name == manifest["run"] and stream.session and stream.session not in manifest["streams"]:
+            raise Bad("bundle_altered", "the stream of its session is missing", name)
+
     def covered(self, stream: Stream, proof: Json | None) -> None:
-        """A good seal over nothing of the run would prove nothing."""
-        if proof is None and (self.keys or self.kept):
-            raise Bad("proof_invalid", "no record of the run is under the seal", stream.stream)
+        """What came after the seal is told apart."""
         if proof is not None and proof["last_seq"] < stream.seq:
             told = (
                 f"records {proof['last_seq'] + 1} to {stream.seq} are NOT under the seal: they prove nothing"
@@ -402,12 +457,16 @@ class Verification:
 
     def audit(self, stream: Stream) -> None:
         """The lines of a stream's file."""
-        rest = b""
+        rest: list[bytes] = []
         name = f"streams/{stream.stream}.jsonl"
         if name not in self.container.places:
             raise Bad("bundle_altered", f"{name} is missing")
         for piece in self.container.pieces(name):
-            *whole, rest = (rest + piece).split(b"\n")
+            first, *more = piece.split(b"\n")
+            rest.append(first)
+            if not more:
+                continue  # the end of the line is yet to come
+            whole, rest = [b"".join(rest), *more[:-1]], [more[-1]] if more[-1] else []
             for line in whole:
                 try:
                     text = line.decode("utf-8")
@@ -419,6 +478,10 @@ class Verification:
 
     def proven(self, name: str, proof: Json) -> None:
         """A proof leads to the seal's root."""
+        whole = [type(proof[part]) is int for part in ("first_seq", "last_seq", "leaf")]
+        hashes = [re.fullmatch("[0-9a-f]{64}", one) for one in proof["path"]]
+        if len(proof) != 5 or not all(whole) or not all(hashes):
+            raise Bad("proof_invalid", "it is no proof", name)
         first, last, head = proof["first_seq"], proof["last_seq"], proof["head"]
         text = f'{{"first_seq":{first},"head":"{head}","last_seq":{last},"stream":"{name}"}}'
         leaf = hashlib.sha256(b"\x00holdfast/frame/v1\n" + text.encode()).digest()
@@ -433,7 +496,7 @@ class Verification:
             if name.startswith("blobs/"):
                 data = self.container.read(name)
                 commit = "sha256:" + name.removeprefix("blobs/")
-                if sha256(b"holdfast/content/v1\n", data) != commit:
+                if len(data) < 16 or sha256(b"holdfast/content/v1\n", data) != commit:
                     raise Bad("bundle_altered", f"{name}: it is not what was committed to")
                 found[commit] = len(data) - 16
         return found
@@ -442,7 +505,7 @@ class Verification:
         """The summary says what follows from the records."""
         claimed, found = parse(self.container.read("facts.json"), "facts.json"), stream.facts()
         for part in sorted({*claimed, *found}):
-            if claimed.get(part) != found.get(part):
+            if part not in claimed or part not in found or plain(claimed[part]) != plain(found[part]):
                 raise Bad("facts_forged", f"its {part} is not what follows from the records")
 
 
@@ -457,20 +520,25 @@ def main(arguments: list[str]) -> int:
         if word == "--key" and left:
             keys.append(left.pop(0))
         elif word == "--seal" and left:
-            seal = Path(left.pop(0)).read_text("utf-8")
+            seal = left.pop(0)
         elif word.startswith("-"):
             print(__doc__)
             return 2
         else:
             own = word
     try:
-        for line in Verification(own, keys, seal).run():
+        kept = None if seal is None else Path(seal).read_text("utf-8")
+        verification = Verification(own, keys, kept)
+        for line in verification.run():
             print(line)
-    except Bad as bad:
-        print(f"BAD {bad}")
+    except (OSError, UnicodeDecodeError):
+        print("BAD the seal's file cannot be read")
         return 3
-    print("GOOD")
-    return 0
+    except Bad as bad:
+        print(ascii(f"BAD {bad}")[1:-1])
+        return 3
+    print("GOOD, BUT A SIGNATURE WAS NOT CHECKED" if verification.unchecked else "GOOD")
+    return 4 if verification.unchecked else 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PIECE = 1 << 20
+WHOLE = 1 << 26
+"""A file that is read at once has no more bytes than this; streams and blobs are read otherwise."""
+FILES = 0xFFFF
+"""A ZIP of the one form has no more files."""
 Json = dict[str, Any]
 
 
@@ -70,7 +74,7 @@ def scan(file: BinaryIO) -> tuple[dict[str, tuple[int, int]], list[str]]:
     """Where the files of a ZIP are, and those whose sum is wrong; another form than our own is refused."""
     found: dict[str, tuple[int, int]] = {}
     damaged = []
-    directory, offset = b"", 0
+    directory, offset = bytearray(), 0
     while True:
         file.seek(offset)
         head = file.read(30)
@@ -90,8 +94,8 @@ def scan(file: BinaryIO) -> tuple[dict[str, tuple[int, int]], list[str]]:
             text = name.decode("ascii")
         except UnicodeDecodeError:
             raise Bad("bundle_altered", "a file's name is not plain") from None
-        if text in found:
-            raise Bad("bundle_altered", f"{text} is there twice")
+        if text in found or len(found) == FILES or at + size > 0xFFFFFFFF:
+            raise Bad("bundle_altered", f"{text} is there twice, or is one too many")
         if sum_ != crc:
             damaged.append(text)
         directory += central(name, crc, size, offset)
@@ -99,7 +103,7 @@ def scan(file: BinaryIO) -> tuple[dict[str, tuple[int, int]], list[str]]:
         offset = at + size
     file.seek(offset)
     rest = file.read(len(directory) + 23)
-    if not found or rest != directory + ending(len(found), len(directory), offset):
+    if not found or rest != bytes(directory) + ending(len(found), len(directory), offset):
         raise Bad("bundle_altered", "the container's directory is not that of its files")
     return found, damaged
 
@@ -120,6 +124,8 @@ class Container:
                     raise Bad("bundle_altered", f"{inner} is a link")
                 if whole.is_file():
                     self.places[inner] = (0, whole.stat().st_size)
+                elif not whole.is_dir():
+                    raise Bad("bundle_altered", f"{inner} is neither a file nor a folder")
         else:
             try:
                 self.zip = self.path.open("rb")
@@ -151,6 +157,8 @@ class Container:
         """A whole file."""
         if name not in self.places:
             raise Bad("bundle_altered", f"{name} is missing")
+        if self.places[name][1] > WHOLE and not name.startswith(("blobs/", "streams/")):
+            raise Bad("bundle_altered", f"{name} is larger than any that Holdfast writes")
         return b"".join(self.pieces(name))
 
     def close(self) -> None:
@@ -236,31 +244,33 @@ def checkpoint(text: str) -> tuple[str, int, bytes]:
         raise Bad("bad_seal", "the seal cannot be read") from None
 
 
-def signed(text: str, key: str) -> str:
-    """What is to be said of a key's signature on a seal."""
+def signed(text: str, key: str) -> bool:
+    """Whether a key has signed a seal; False if there is nothing here to check signatures with."""
     name, _, rest = key.partition("+")
     _, _, coded = rest.partition("+")
     try:
         public = base64.b64decode(coded, validate=True)
     except ValueError:
         raise Bad("bad_key", "the key is not <name>+<id>+<key>") from None
+    if len(public) != 33 or public[0] not in (1, 4):
+        raise Bad("bad_key", "the key is not <name>+<id>+<key>")
     number = hashlib.sha256(name.encode() + b"\n" + public).digest()[:4]
     at = text.rindex("\n\n") + 1
-    body, found = text[:at], None
-    for line in text[at + 1 :].splitlines():
-        parts = line.split(" ")
-        if len(parts) == 3 and parts[1] == name:
-            mark = base64.b64decode(parts[2])
-            found = mark[4:] if mark[:4] == number else found
+    body = text[:at]
+    marks = [line.split(" ") for line in text[at + 1 :].splitlines()]
+    own = [base64.b64decode(parts[2]) for parts in marks if len(parts) == 3 and parts[1] == name]
+    found = next((mark[4:] for mark in own if mark[:4] == number), None)
     if found is None:
         raise Bad("seal_unsigned", f"no signature of the key {name} is on the seal")
+    if public[0] == 4:  # a witness signs with a time
+        body, found = f"cosignature/v1\ntime {int.from_bytes(found[:8], 'big')}\n{body}", found[8:]
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
-        return "the signature was NOT checked: the package cryptography is not installed"
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(public[1:]).verify(found, body.encode())
     except (InvalidSignature, ValueError):
         raise Bad("seal_forged", f"the signature of {name} is not its own, or of another text") from None
-    return f"the seal is signed by {name}"
+    return True

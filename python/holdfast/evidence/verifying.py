@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core, canonical
 from holdfast.errors import CanonicalError, HoldfastError, RecordError, VerifyError
+from holdfast.evidence import standalone
 from holdfast.evidence.bundle import VERIFIER, digest_of, envelope_of, statement_of
 from holdfast.evidence.container import altered, opened
+from holdfast.evidence.standalone_files import Bad
 from holdfast.gateway.outcomes import fix
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class Verified:
     opened: int = 0
     erased: int = 0
     withheld: int = 0
+    streams: Json = field(default_factory=dict)
+    """Each stream of the bundle: its records, and how many of them are under the seal."""
     signed_by: list[str] = field(default_factory=list)
     """Keys that were given and have signed the seal; a witness with the second in which it saw it."""
     statement_by: list[str] = field(default_factory=list)
@@ -61,12 +65,17 @@ class _Audit:
         self.files: Container = opened(path)
         self.told: Json = {}
         self.odd: VerifyError | None = None
+        self.unsigned: VerifyError | None = None
+        self.signed: set[str] = set()
         self.said: list[str] = ["every record follows from the one before, and the summary from the records"]
 
     def run(self) -> Json:
         """What was found; the first thing that is wrong is raised."""
         text = self.files.read("manifest.json") if "manifest.json" in self.files.places else b""
         manifest = _core.manifest_read(text)
+        if not standalone.is_manifest(manifest):
+            raise altered("manifest.json", "it is not one, or names files that no bundle has")
+        self.run_id: str = manifest["run"]
         self._files(manifest)
         self.audit = _core.BundleAudit(manifest["store"])
         self._blobs()
@@ -76,16 +85,26 @@ class _Audit:
             raise self.odd
         if self.files.damaged:
             raise altered(self.files.damaged[0], "its sum is wrong")
-        if "facts.json" not in self.files.places:
-            raise altered("facts.json", "it is missing")
-        self.audit.check_facts(manifest["run"], self.files.read("facts.json"))
+        self._facts(manifest["run"], self.files.read("facts.json"))
         self._statement()
+        if unsigned := [key for key in self.keys if key not in self.signed]:
+            raise self.unsigned or self._unsigned(unsigned[0])
         self.told["facts"] = self.audit_facts(manifest["run"])
         return {**self.told, "run": manifest["run"], "guarantee": "; ".join(self.said)}
 
+    def _facts(self, run: str, claimed: bytes) -> None:
+        """There is one text of what follows from the records; of another, the part that differs is named."""
+        if claimed != self.audit.facts(run):
+            self.audit.check_facts(run, claimed)
+            raise altered("facts.json", "it is not in its canonical form")
+
+    @staticmethod
+    def _unsigned(key: str) -> VerifyError:
+        told = f"the key {_core.key_read(key)[0]} has signed neither the seal nor the statement"
+        return VerifyError(told, code="seal_unsigned", fix=fix("seal_unsigned"))
+
     def audit_facts(self, run: str) -> Json:
         """The facts, as they follow from the records."""
-
         facts = canonical.loads(self.audit.facts(run))
         assert isinstance(facts, dict)
         return facts
@@ -121,27 +140,43 @@ class _Audit:
             return
         seal = self.files.read("seal.txt").decode("utf-8", "replace")
         self.audit.seal(seal)
-        for key in self.keys:
-            _, when = _core.note_open(seal, key)
-            name, _ = _core.key_read(key)
-            self.told["signed_by"].append(name if when is None else f"{name} at {when}")
         for kept in self.seals:
             self._kept(seal, kept)
+        for key in self.keys:
+            self._signed(key, [seal, *self.seals])
         if not self.keys and not self.seals:
             self.said.append("nobody's signature was checked: pass the key that the seal is signed with")
+
+    def _signed(self, key: str, seals: list[str]) -> None:
+        """A key has signed the bundle's seal or a kept copy of it, which a witness may have signed later."""
+        name, _ = _core.key_read(key)
+        for seal in seals:
+            try:
+                _, when = _core.note_open(seal, key)
+            except VerifyError as error:
+                if error.code != "seal_unsigned":
+                    raise
+                self.unsigned = self.unsigned or error
+                continue
+            self.signed.add(key)
+            self.told["signed_by"].append(name if when is None else f"{name} at {when}")
+            return
 
     def _kept(self, seal: str, kept: str) -> None:
         own, other = _core.checkpoint_read(seal), _core.checkpoint_read(kept)
         same = all(own[part] == other[part] for part in ("origin", "size", "root"))
         if not same:
             told = (
-                f"the bundle is under a seal over {own['size']} leaves, the kept one is over {other['size']}"
+                f"the bundle is under a seal over {own['size']} leaves, the kept one is over {other['size']}:"
+                " a bundle can be held only against the seal that it was exported under"
             )
             raise VerifyError(told, code="seal_mismatch", fix=fix("seal_mismatch"))
         self.said.append("the seal is the one that was kept elsewhere")
 
     def _streams(self, manifest: Json) -> None:
         proofs = self._json("proofs.json") if "proofs.json" in self.files.places else {}
+        if not proofs.keys() <= set(manifest["streams"]):
+            raise altered("proofs.json", "it has proofs of streams that are not there")
         left: set[str] = set()
         for name in manifest["streams"]:
             file = f"streams/{name}.jsonl"
@@ -152,6 +187,7 @@ class _Audit:
                 self.audit.push(piece)
             counts = self.audit.end(manifest["withheld"])
             left.update(counts["withheld"])
+            self._whole(name, counts, manifest)
             if name == manifest["run"]:
                 keep = ("records", "sealed", "opened", "erased")
                 self.told |= {part: counts[part] for part in keep}
@@ -160,14 +196,28 @@ class _Audit:
             raise altered("manifest.json", "it withholds contents that no record has, or that are there")
         self._covered()
 
+    def _whole(self, name: str, counts: Json, manifest: Json) -> None:
+        """A good seal over nothing of a stream would prove nothing. What was forked is bound by its fork."""
+        self.told.setdefault("streams", {})[name] = {part: counts[part] for part in ("records", "sealed")}
+        if not counts["records"]:
+            raise altered(f"streams/{name}.jsonl", "it is empty")
+        if not counts["sealed"] and name not in manifest["forks"] and (self.keys or self.seals):
+            told = "nothing of the stream is under the seal"
+            raise VerifyError(told, code="proof_invalid", fix=fix("proof_invalid"), stream=name)
+        state = self.audit.state(name) if name == manifest["run"] else None
+        session = state and not state.get("fork") and state.get("session")
+        if session and session not in manifest["streams"]:
+            raise altered("manifest.json", "the stream of the run's session is missing")
+
     def _covered(self) -> None:
-        """How much of the run is under the seal: a good seal over nothing of it would prove nothing."""
+        """How much of the run is under the seal, and what that cannot show."""
         sealed, records = self.told["sealed"], self.told["records"]
-        if not sealed and (self.keys or self.seals):
-            told = "no record of the run is under the seal"
-            raise VerifyError(told, code="proof_invalid", fix=fix("proof_invalid"))
         if sealed:
             self.said.append(f"{sealed} of {records} records of the run are under the seal")
+        if sealed and "end" not in self.audit_facts(self.run_id):
+            self.said.append(
+                "the run has not ended in it: that it went on, and that is left out, only the store can show"
+            )
         if 0 < sealed < records:
             told = (
                 f"records {sealed + 1} to {records} are not: whoever made the bundle could have written them"
@@ -176,9 +226,10 @@ class _Audit:
 
     def _json(self, name: str) -> Json:
 
-        found = canonical.loads(self.files.read(name))
-        if not isinstance(found, dict):
-            raise altered(name, "it is no object")
+        text = self.files.read(name)
+        found = canonical.loads(text)
+        if not isinstance(found, dict) or canonical.dumps(found) != text:
+            raise altered(name, "it is no object, or not in its canonical form")
         return found
 
     def _statement(self) -> None:
@@ -189,7 +240,13 @@ class _Audit:
             name, witness = _core.key_read(key)
             if witness:
                 continue
-            told = statement_of(self.path, key)
+            try:
+                told = statement_of(self.path, key)
+            except VerifyError as error:
+                if error.code != "seal_unsigned":
+                    raise
+                continue
+            self.signed.add(key)
             if told["subject"][0]["digest"]["sha256"] != digest_of(self.path):
                 raise altered(envelope_of(self.path).name, "it speaks of another bundle")
             self.told["statement_by"].append(name)
@@ -205,7 +262,7 @@ def verify(path: str | Path, *, keys: Sequence[str] = (), seals: Sequence[str] =
     """
     audit: _Audit | None = None
     try:
-        audit = _Audit(Path(path), keys, seals)
+        audit = _Audit(Path(path).resolve(), keys, seals)
         return Verified(ok=True, **audit.run())
     except VerifyError as error:
         return Verified(False, code=error.code, what=str(error), stream=error.stream, seq=error.seq)
@@ -213,7 +270,9 @@ def verify(path: str | Path, *, keys: Sequence[str] = (), seals: Sequence[str] =
         return Verified(ok=False, code="bundle_altered", what=str(error))
     except HoldfastError as error:
         return Verified(ok=False, code=error.code, what=str(error))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except Bad as bad:
+        return Verified(ok=False, code=bad.code, what=str(bad), stream=bad.stream, seq=bad.seq)
+    except standalone.ODD as error:
         return Verified(
             ok=False, code="bundle_altered", what=f"something is not of its shape: {error!r}"[:200]
         )

@@ -247,7 +247,7 @@ class Store:
         from holdfast import keys
 
         actor = SYSTEM if by == "holdfast" else human(by)
-        return Seal(**_core.store_seal(self._core, actor, keys.read(key)))
+        return Seal(**_core.store_seal(self._core, actor, keys.sealing(key)))
 
     def seals(self, limit: int = 100) -> list[Seal]:
         """The seals, newest first."""
