@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from tests.exports_desk import Office, office, told
 from tests.support import refusal
 
 import holdfast as hf
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opentelemetry.sdk.trace import ReadableSpan
-    from tests.exports_desk import Office
 
-pytest_plugins = ["tests.exports_desk"]
+__all__ = ["office", "told"]  # fixtures
 Told = tuple[hf.Store, str]
 Lines = list[dict[str, Any]]
 

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.exports_desk import Office, office, told
 from tests.hostile_page import HOSTILE
 
 import holdfast as hf
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.chromium import Browser
-    from tests.exports_desk import Office
 
-pytest_plugins = ["tests.chromium", "tests.exports_desk"]
+pytest_plugins = ["tests.chromium"]
+__all__ = ["office", "told"]  # fixtures
 Told = tuple[hf.Store, str]
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "span", "code", "pre", "br", "div"),

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from tests.exports_desk import Office, office, told
 from tests.support import refusal
 
 import holdfast as hf
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
-    from tests.exports_desk import Office
 
-pytest_plugins = ["tests.exports_desk"]
+__all__ = ["office", "told"]  # fixtures
 
 
 class Collector(ThreadingHTTPServer):

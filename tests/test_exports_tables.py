@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyarrow import parquet
+from tests.exports_desk import Office, office, told
 
 import holdfast as hf
 from holdfast import exports
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.exports_desk import Office
 
-pytest_plugins = ["tests.exports_desk"]
+__all__ = ["office", "told"]  # fixtures
 
 
 def rows(write: Callable[..., object], *arguments: Any) -> list[dict[str, Any]]:
