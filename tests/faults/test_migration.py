@@ -1,4 +1,4 @@
-"""A second migration, synthetic for now, killed before, between and after each of its statements.
+"""A further migration, synthetic, killed before, between and after each of its statements.
 
 The build with planted faults knows it (``HOLDFAST_NEXT_MIGRATION``) and dies where it is told to
 (``HOLDFAST_DIE_AT_STATEMENT``). What must hold: the schema is the old one or the new one and never half of
@@ -46,7 +46,7 @@ def opened(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> tuple[Path, str]:
-    """A store of the first schema, with something in it."""
+    """A store of the schema before it, with something in it."""
     with hf.open(tmp_path / "runs") as store:
         run = store.create_run(agent="import", input={"file": "a.csv"})
         store.append(run, "note.logged", {"text": "before"})
@@ -60,10 +60,10 @@ def test_a_migration_that_dies_anywhere_leaves_the_old_schema_or_the_new_one(
     path, run = folder
     for die in range(STATEMENTS + 2):
         assert opened(mutants, path, run, second=second, migrate=True, die=die) is None
-        assert opened(mutants, path, run) == {"ok": True, "applied": [1]}, f"died at {die}"
+        assert opened(mutants, path, run) == {"ok": True, "applied": [1, 2]}, f"died at {die}"
     # Killed after COMMIT, the migration is done.
     assert opened(mutants, path, run, second=second, migrate=True, die=STATEMENTS + 2) is None
-    assert opened(mutants, path, run, second=second) == {"ok": True, "applied": [1, 2]}
+    assert opened(mutants, path, run, second=second) == {"ok": True, "applied": [1, 2, 3]}
 
 
 def test_an_additive_migration_is_applied_on_opening_and_older_processes_go_on(
@@ -71,7 +71,7 @@ def test_an_additive_migration_is_applied_on_opening_and_older_processes_go_on(
 ) -> None:
     path, run = folder
     with hf.open(path) as old:
-        assert opened(mutants, path, run, second="additive") == {"ok": True, "applied": [1, 2]}
+        assert opened(mutants, path, run, second="additive") == {"ok": True, "applied": [1, 2, 3]}
         old.append(run, "note.logged", {"text": "still here"}, barrier=True)
         assert old.verify().ok
 
@@ -84,7 +84,7 @@ def test_a_breaking_one_waits_until_it_is_asked_for_and_no_older_process_is_ther
     with hf.open(path) as old:
         assert opened(mutants, path, run, second="breaking", migrate=True) == {"code": "migration_needed"}
         old.append(run, "note.logged", {"text": "undisturbed"})
-    assert opened(mutants, path, run, second="breaking", migrate=True) == {"ok": True, "applied": [1, 2]}
+    assert opened(mutants, path, run, second="breaking", migrate=True) == {"ok": True, "applied": [1, 2, 3]}
     with pytest.raises(hf.StoreError) as refused:
         hf.open(path)
     assert refused.value.code == "newer_store"

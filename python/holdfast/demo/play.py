@@ -196,7 +196,7 @@ def _verified(stage: Stage) -> bool:
 def _forged(stage: Stage, bundle: Path) -> str:
     """What the verifier says of a copy in which one bit of a payment's outcome is another."""
     copy, data = stage.folder / "forged.zip", bytearray(bundle.read_bytes())
-    data[data.find(b'"kind":"effect.settled"') - 40] ^= 1
+    data[data.find(b'"kind":"effect.') - 40] ^= 1
     copy.write_bytes(data)
     return stage.holdfast("evidence", "verify", str(copy)).stdout.strip()
 
