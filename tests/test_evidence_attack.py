@@ -157,6 +157,7 @@ def test_the_verifier_in_a_folder_adds_nothing_to_it(
 ) -> None:
     evidence.export(desk.store, desk.runs["plain"], tmp_path / "bundle")
     for _ in range(2):
+        monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         command = [sys.executable, "__main__.py"]
         done = subprocess.run(
             command, cwd=tmp_path / "bundle", capture_output=True, text=True, check=False, timeout=60
