@@ -5,7 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_STAMP := $(VENV)/.made
-BUILD_STAMP := $(VENV)/.built
+# OBJECTS=1 builds what speaks to S3, GCS and Azure too, which takes some minutes more.
+OBJECTS ?=
+FEATURES := pyo3/extension-module$(if $(OBJECTS),$(shell printf ,objects))
+BUILD_STAMP := $(VENV)/.built$(if $(OBJECTS),-objects)
 # A second build of the extension with planted faults: a fault test that finds nothing in it shows nothing.
 MUTANTS_PYTHON := $(CURDIR)/target/mutants-python
 MUTANTS_STAMP := $(MUTANTS_PYTHON)/.made
@@ -14,11 +17,11 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 # pyo3 asks this interpreter what to build for, so that the result does not depend on the caller's PATH.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test tools mutants lint docs bench bench-peers faults wheel clean
+.PHONY: help setup demo test tools mutants lint docs bench bench-peers bench-postgres faults wheel clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: $(BUILD_STAMP) ## Make .venv with every tool and build the extension into it
 
@@ -54,6 +57,9 @@ bench: $(BUILD_STAMP) ## Measure and rewrite docs/BENCHMARKS.md (ONLY=gateway: o
 bench-peers: $(BUILD_STAMP) tools ## Measure the same job on Holdfast and its peers, each in an environment of its own
 	$(BIN)/python benches/run.py peers
 
+bench-postgres: $(BUILD_STAMP) ## Measure it on a PostgreSQL of its own beside DBOS (RECORDS=10000000: grow so far)
+	HOLDFAST_BENCH_RECORDS=$${RECORDS:-100000} $(BIN)/python benches/run.py postgres
+
 faults: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the property and fault tests for a long time
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --workspace --locked --release
 	HOLDFAST_FAULT_SECONDS=$${HOLDFAST_FAULT_SECONDS:-300} HOLDFAST_MUTANTS_PYTHON=$(MUTANTS_PYTHON) \
@@ -67,7 +73,8 @@ wheel: $(VENV_STAMP) ## Build sdist and wheel into dist/ and try them in empty e
 	$(BIN)/maturin sdist --out dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" \
 	RUSTFLAGS="$$RUSTFLAGS --remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" \
-	$(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --out dist
+	$(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --out dist \
+	--features pyo3/extension-module,objects
 	$(BIN)/python tests/wheel_check.py dist $(WHEEL_CHECK)
 
 clean: ## Remove everything that the other targets made
@@ -91,7 +98,7 @@ $(VENV_STAMP): pyproject.toml
 # The release profile for everything: built from nothing it takes less time than the dev profile (28 s
 # against 36 s on two cores), and what the tests run is then what users get.
 $(BUILD_STAMP): $(VENV_STAMP) $(RUST_SOURCES)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked --quiet
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked --quiet --features $(FEATURES)
 	touch $@
 
 $(MUTANTS_STAMP): $(BUILD_STAMP) $(shell find python -name '*.py')

@@ -47,7 +47,7 @@ class Contestant:
 
     def versions(self) -> str:
         """What was measured."""
-        names = [re.split("[=<>]", package)[0] for package in self.packages] or ["holdfast"]
+        names = [re.split(r"[=<>\[]", package)[0] for package in self.packages] or ["holdfast"]
         ask = "import sys, importlib.metadata as m; print([f'{n} {m.version(n)}' for n in sys.argv[1:]])"
         command = [str(self.python()), "-c", ask, *names]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

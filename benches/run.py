@@ -14,8 +14,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-BENCHES = ["canonical", "store", "gateway", "evidence", "peers"]
-ASKED_FOR = {"peers"}
+BENCHES = ["canonical", "store", "gateway", "evidence", "peers", "postgres"]
+ASKED_FOR = {"peers", "postgres"}
 """Not measured unless they are asked for: they install other people's packages."""
 OUTPUT = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"
 

@@ -20,7 +20,7 @@ use holdfast_core::ids::{RunId, StepId, StreamId};
 use holdfast_core::records::{Actor, Labels, Name, Package, Privacy, RetryPolicy, RunMode, StepKind};
 use holdfast_core::run::{Command, Entry, NewRun, NewStep, Payload};
 use holdfast_store::engine::{Durability, Engine};
-use holdfast_store::sqlite::open::{Address, Options, open};
+use holdfast_store::open::{Address, Options, open};
 use holdfast_store::verify::{Scope, verify};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn payload(value: Value) -> Payload {
 
 fn engine(folder: &Path) -> Arc<Engine> {
     let store = open(&Address::Folder(folder.to_owned()), &Options::default()).unwrap();
-    Arc::new(Engine::new(Arc::new(store), false).unwrap())
+    Arc::new(Engine::new(store.store(), false).unwrap())
 }
 
 fn random() -> [u8; 10] {

@@ -29,9 +29,9 @@ class Case:
         return self.runtime.store
 
 
-def case(folder: Path) -> Case:
+def case(folder: Path, address: str | None = None) -> Case:
     """Runs: plain, approved, failed, costly (with an artifact of bytes), forked, erased, sensitive."""
-    rt = hf.Runtime(folder / "runs")
+    rt = hf.Runtime(address or folder / "runs")
 
     @rt.tool(effect="write")
     def pay(order: str, cents: int) -> dict[str, str]:

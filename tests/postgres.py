@@ -1,15 +1,16 @@
 """A real PostgreSQL for the tests: a server of their own, on a socket in a folder that goes away with it.
 
-A test module that says ``pytest_plugins = ["tests.postgres"]`` has the fixture ``postgres``: the address of
-an empty schema. The server is started once per session, as another user where we are root, because it
-refuses root. Where its programs are missing, root installs them; otherwise the tests that need them are not
-run, the session says so at its end, and under ``CI`` they fail.
+A test module that says ``pytest_plugins = ["tests.postgres"]`` has the fixture ``postgres``, the address of
+an empty schema for psycopg, and ``postgres_url``, that of a store. The server is started once per session, as
+another user where we are root, because it refuses root. Where its programs are missing, root installs them;
+otherwise the tests that need them are not run, the session says so at its end, and under ``CI`` they fail.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
@@ -18,14 +19,15 @@ import threading
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
+from tests.absent import NOT_RUN, not_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-NOT_RUN = pytest.StashKey[list[str]]()
 WHAT = "no PostgreSQL server (initdb, postgres) was found, and none could be installed"
 READY = "database system is ready to accept connections"
 PATIENCE = 60.0
@@ -37,6 +39,11 @@ SETTINGS = {
     "max_connections": "50",
     "lc_messages": "C",
 }
+
+
+def programs() -> Path | None:
+    """Where the server's programs are, installed if need be and if we may."""
+    return _found() or _installed()
 
 
 def _found() -> Path | None:
@@ -78,26 +85,28 @@ def _ends_with_us() -> list[str]:
 class Server:
     """A server process and its folder."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = SETTINGS if settings is None else settings
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+        self._programs = programs
         self._account = _account()
         self._schemas = 0
         self._said: deque[str] = deque(maxlen=50)
         try:
-            self._process = self._start(programs)
+            self._make()
+            self._process = self._start()
         except BaseException:
             shutil.rmtree(self.folder)
             raise
 
-    def _start(self, programs: Path) -> subprocess.Popen[str]:
+    def _make(self) -> None:
         if self._account:
             os.chown(self.folder, self._account["user"], self._account["group"])
-        data = self.folder / "data"
         subprocess.run(
             [
-                programs / "initdb",
+                self._programs / "initdb",
                 "-D",
-                data,
+                self.folder / "data",
                 "-U",
                 "holdfast",
                 "-A",
@@ -113,9 +122,12 @@ class Server:
             timeout=PATIENCE,
             **self._account,
         )
-        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+
+    def _start(self) -> subprocess.Popen[str]:
+        data = self.folder / "data"
+        settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
         process = subprocess.Popen(
-            [*_ends_with_us(), programs / "postgres", "-D", data, "-k", self.folder, *settings],
+            [*_ends_with_us(), self._programs / "postgres", "-D", data, "-k", self.folder, *settings],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -148,6 +160,17 @@ class Server:
             connection.execute(f"CREATE SCHEMA test_{self._schemas}".encode())
         return f"{address} options='-c search_path=test_{self._schemas}'"
 
+    def url(self) -> str:
+        """The address of the database, for ``holdfast.open``."""
+        return f"postgresql://holdfast@/postgres?host={quote(str(self.folder), safe='')}"
+
+    def restart(self) -> None:
+        """As after a crash of it: every connection is cut, and what no synchronous commit had reached may be
+        lost. Not from a thread that ends before the session does: the server would end with it."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(PATIENCE)
+        self._process = self._start()
+
     def stop(self) -> None:
         """At once, and nothing is left of it."""
         self._process.send_signal(signal.SIGQUIT)
@@ -162,8 +185,8 @@ def postgres_server() -> Iterator[Callable[[], Server | None]]:
 
     def server() -> Server | None:
         if not started:
-            programs = _found() or _installed()
-            started.append(Server(programs) if programs else None)
+            found = programs()
+            started.append(Server(found) if found else None)
         return started[0]
 
     yield server
@@ -173,22 +196,32 @@ def postgres_server() -> Iterator[Callable[[], Server | None]]:
 
 
 @pytest.fixture
-def postgres(request: pytest.FixtureRequest, postgres_server: Callable[[], Server | None]) -> str:
+def postgres(postgres_running: Server) -> str:
     """The address of an empty schema, for ``psycopg.connect``."""
+    return postgres_running.schema()
+
+
+@pytest.fixture
+def postgres_url(postgres_running: Server) -> str:
+    """The address of a store in a schema of its own, for ``holdfast.open``."""
+    return f"{postgres_running.url()}&schema=store_{secrets.token_hex(8)}"
+
+
+@pytest.fixture
+def postgres_running(request: pytest.FixtureRequest, postgres_server: Callable[[], Server | None]) -> Server:
+    """The server; a test that asks for it is not run where there is none."""
     server = postgres_server()
     if server is not None:
-        return server.schema()
+        return server
     if os.environ.get("CI"):
         pytest.fail(f"not run, and CI must run everything: {WHAT}")
-    request.config.stash.setdefault(NOT_RUN, []).append(request.node.nodeid)
-    pytest.skip(f"not run: {WHAT}")
+    return not_run(request, WHAT)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Says what was not run, so that nobody takes it for passed."""
-    missing = config.stash.get(NOT_RUN, [])
-    if missing:
-        terminalreporter.section(f"tests on PostgreSQL that were not run: {WHAT}")
+    for what, missing in config.stash.get(NOT_RUN, {}).items():
+        terminalreporter.section(f"tests that were not run: {what}")
         for test in missing:
             terminalreporter.line(f"  {test}")
         terminalreporter.line(f"{len(missing)} not run")

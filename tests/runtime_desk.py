@@ -30,8 +30,14 @@ def provider() -> Provider:
 
 
 @pytest.fixture
-def rt(provider: Provider) -> Iterator[hf.Runtime]:
-    with hf.Runtime("memory:", suspend_grace=0.05, replay_grace=0.2) as runtime:
+def address() -> str:
+    """Where the store is; a module that has another fixture of this name tells the stories there."""
+    return "memory:"
+
+
+@pytest.fixture
+def rt(provider: Provider, address: str) -> Iterator[hf.Runtime]:
+    with hf.Runtime(address, suspend_grace=0.05, replay_grace=0.2) as runtime:
 
         @runtime.tool(effect="write")
         def send(what: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import holdfast as hf
 
@@ -54,6 +54,11 @@ def told(token: hf.Secret[str]) -> None:
 def plain(amounts: set[int], token: hf.Secret[str]) -> str:
     """A function that is no tool here."""
     return f"{type(amounts).__name__} {len(token.reveal())}"
+
+
+def refuses(why: str) -> NoReturn:
+    """Never returns."""
+    raise hf.EffectFailed(why)
 
 
 def add(a: int, b: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import threading
@@ -118,6 +119,35 @@ def test_whoever_sits_at_the_console_decides_or_does_not(rt: hf.Runtime, said: s
     assert '"cents": 7' in asks.getvalue()
 
 
-def test_without_a_terminal_the_console_says_nothing(rt: hf.Runtime) -> None:
-    rt.approver(timeout=10.0)(Console())
-    assert rt.run_sync("wires").status == "waiting"
+@pytest.mark.parametrize("console", [Console(), Console(asks=io.StringIO(), hears=io.StringIO(""))])
+def test_without_anybody_at_a_terminal_nobody_was_told(
+    rt: hf.Runtime, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as in a process without a console
+    rt.approver(timeout=10.0)(console)
+    run = rt.run_sync("wires")
+    told = [r.body for r in rt.store.read(run.id) if r.kind == "approval.dispatched"]
+    assert [(body["status"], body.get("reason_code")) for body in told] == [
+        ("dispatch_intent_recorded", None),
+        ("dispatcher_unavailable", "approval.dispatcher_error"),
+    ]
+    assert (run.status, len(rt.approvals.list())) == ("waiting", 1)
+
+
+class Pager:
+    """An approver that is an object, and asks over the network."""
+
+    def __init__(self) -> None:
+        self.paged: list[str] = []
+
+    async def __call__(self, request: hf.gateway.Request) -> hf.gateway.Approve:
+        await asyncio.sleep(0)
+        self.paged.append(request.tool)
+        return hf.gateway.Approve(by="dana")
+
+
+def test_an_approver_may_be_an_object_that_is_awaited(rt: hf.Runtime) -> None:
+    pager = Pager()
+    rt.approver(timeout=10.0)(pager)
+    assert (rt.run_sync("wires").status, pager.paged) == ("completed", ["wire"])
+    assert list(rt.gateway.approvers) == ["Pager"]

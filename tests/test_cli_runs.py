@@ -44,9 +44,14 @@ async def failer(ctx: hf.Context) -> str:
     return "fine"
 
 
-@rt.agent
+@rt.agent(step_timeout=900)
 async def sleeper(ctx: hf.Context) -> None:
     await ctx.sleep(3600)
+
+
+@rt.agent
+async def named(ctx: hf.Context, key: str, *, budget: str = "none", arguments: int = 0) -> str:
+    return f"{key} {budget} {arguments}"
 """
 
 
@@ -94,6 +99,20 @@ def test_a_run_is_started_approved_and_finished_by_a_worker(folder: Path) -> Non
     assert (listed["id"], listed["status"]) == (run["id"], "completed")
     assert told(folder, "metrics")["runs"] == {"completed": 1}
     assert 'holdfast_runs{status="completed"} 1' in holdfast(folder, "metrics", "--prometheus").stdout
+
+
+def test_how_long_an_attempt_may_take_is_shown(folder: Path) -> None:
+    run = told(folder, "runs", "start", "program:rt", "sleeper")
+    assert [(step["name"], step["timeout_ms"]) for step in run["steps"]] == [("main", 900_000)]
+    assert "main pending (at most 900 s)" in holdfast(folder, "runs", "show", run["id"]).stdout
+
+
+def test_input_arrives_whole_whatever_its_fields_are_called(folder: Path) -> None:
+    given = '{"key": "the lock\'s", "budget": "small", "arguments": 7}'
+    start = ("runs", "start", "program:rt", "named", "--input", given, "--key", "the run's")
+    run = told(folder, *start, "--run")
+    assert (run["status"], run["result"]) == ("completed", "the lock's small 7")
+    assert told(folder, *start)["id"] == run["id"]
 
 
 def test_runs_are_signalled_paused_cancelled_retried_and_forked(folder: Path) -> None:

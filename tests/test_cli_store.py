@@ -501,7 +501,7 @@ def test_no_command_makes_a_store_where_there_is_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     elsewhere = holdfast("doctor", "--store", "memory:")
     assert (elsewhere.returncode, elsewhere.stderr.split(":")[0]) == (1, "bad_url")
-    secret = holdfast("stats", "--store", "postgresql://dana:hunter2@db/x")
+    secret = holdfast("stats", "--store", "mysql://dana:hunter2@db/x")
     assert (secret.returncode, secret.stderr.split(":")[0]) == (1, "bad_url")
     assert "hunter2" not in secret.stderr
 

@@ -93,11 +93,26 @@ def test_a_coroutine_that_nobody_awaits_is_no_answer() -> None:
         def __init__(self, people: People) -> None:
             self.inner = Honest(people)
 
-        async def __call__(self, request: Request) -> object:
+        def __call__(self, request: Request) -> object:
+            return self.later(request)
+
+        async def later(self, request: Request) -> object:
             return self.inner(request)
 
     results = run(Around(Awaits), clauses=[BY_ID["answer.nothing"], BY_ID["answer.yes"]])
     assert results.ids("failed") == ["answer.nothing", "answer.yes"]
+
+
+def test_an_object_that_is_awaited_is_an_approver() -> None:
+    class Awaited:
+        def __init__(self, people: People) -> None:
+            self.inner = Honest(people)
+
+        async def __call__(self, request: Request) -> object:
+            return self.inner(request)
+
+    results = run(Around(Awaited), clauses=[BY_ID["answer.nothing"], BY_ID["answer.yes"]])
+    assert results.ids("failed") == []
 
 
 def test_the_document_lists_the_clauses() -> None:

@@ -42,6 +42,7 @@ class Trial:
 
 TRIED: dict[tuple[str, str], Trial] = {
     ("README.md", "support"): Trial(("my parcel never came",), least=16),
+    ("docs/FLEET.md", "clerk"): Trial(("42",), "42 is done", least=6),
     ("docs/GETTING_STARTED.md", "support"): Trial(("a parcel",), "answered with mail-1", "sent"),
     ("docs/GETTING_STARTED.md", "returns"): Trial(("42",), "refunded 1999", least=16),
     ("docs/HOWTO.md", "publisher"): Trial(("home",), "published", least=10),

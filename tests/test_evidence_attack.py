@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import zipfile
@@ -97,6 +98,49 @@ def test_streams_beside_the_run_are_under_the_seal_too(tmp_path: Path) -> None:
     assert alone(folder)[0] == 3
 
 
+def rechained(folder: Path, run: str, kept: Callable[[Any], bool]) -> Path:
+    """A bundle whose run lacks records, or has changed ones, chained anew as a forger would."""
+    path = folder / "streams" / f"{run}.jsonl"
+    lines, last, seq = [], None, 0
+    for line in path.read_text("utf-8").splitlines():
+        frame: Any = canonical.loads(line)
+        frame["records"] = [record for record in frame["records"] if kept(record)]
+        for record in frame["records"]:
+            seq += 1
+            record["seq"], record["prev"] = seq, last or record["prev"]
+            last = canonical.digest(record, domain="holdfast/record/v1")
+        lines += [canonical.dumps(frame).decode()] if frame["records"] else []
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return remade(folder)
+
+
+def _silent(record: Any) -> bool:
+    if record["kind"] == "effect.started":
+        del record["body"]["grant"]
+    return not record["kind"].startswith("grant.")
+
+
+LEFT_OUT: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "that it was granted": (lambda record: record["kind"] != "grant.created", "no such grant"),
+    "that it was spent": (lambda record: record["kind"] != "grant.spent", "its grant was not spent by it"),
+    "that anybody was asked": (_silent, "nobody has allowed it"),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_an_effect_without_the_leave_that_it_had_is_found_by_both(
+    what: str, desk: Case, tmp_path: Path
+) -> None:
+    run, (kept, why) = desk.runs["approved"], LEFT_OUT[what]
+    evidence.export(desk.store, run, tmp_path / "b.zip")
+    folder = unpacked(tmp_path / "b.zip", tmp_path / "f")
+    forged = rechained(folder, run, kept)
+    found, (code, told) = evidence.verify(forged), alone(forged)
+    assert (found.code, code, told.partition(" ")[0].rstrip(":")) == ("record_illegal", 3, "record_illegal")
+    assert why in str(found.what)
+    assert why in told
+
+
 FORGED: dict[str, Callable[[Any], None]] = {
     "one for true": lambda facts: facts["state"].update(done=1),
     "an invented part": lambda facts: facts.update(invented=None),
@@ -135,6 +179,30 @@ def test_a_manifest_of_another_shape_is_refused_by_both(what: str, desk: Case, t
         (folder / "zzz").touch()
     changed(folder, "manifest.json", ODD[what])
     assert refused(folder, desk) == ("bundle_altered", "bundle_altered")
+
+
+def test_a_blob_that_no_record_names_is_found_and_named(desk: Case, tmp_path: Path) -> None:
+    """It is what its name commits to, and the manifest covers it: only that nobody speaks of it is wrong."""
+    evidence.export(desk.store, desk.runs["costly"], tmp_path / "b.zip")
+    folder = unpacked(tmp_path / "b.zip", tmp_path / "f")
+    data = b"s" * 16 + b"smuggled"
+    commit = hashlib.sha256(b"holdfast/content/v1\n" + data).hexdigest()
+    (folder / "blobs" / commit).write_bytes(data)
+    assert refused(remade(folder), desk) == ("bundle_altered", "bundle_altered")
+    assert f"blobs/{commit}: no record names it" in (evidence.verify(folder).what or "")
+    assert f"blobs/{commit}: no record names it" in alone(folder)[1]
+
+
+def test_what_was_erased_does_not_pass_for_withheld(desk: Case, tmp_path: Path) -> None:
+    evidence.export(desk.store, desk.runs["erased"], tmp_path / "b.zip")
+    folder = unpacked(tmp_path / "b.zip", tmp_path / "f")
+    kinds = {record.kind: record.body for record in desk.store.read(desk.runs["erased"])}
+    gone = min(kinds["content.erased"]["commits"])
+    changed(folder, "manifest.json", lambda manifest: manifest["withheld"].append(gone))
+    changed(folder, "manifest.json", lambda manifest: manifest["withheld"].sort())
+    assert refused(remade(folder), desk) == ("bundle_altered", "bundle_altered")
+    assert f"withholds {gone}, which was erased" in (evidence.verify(folder).what or "")
+    assert f"withholds {gone}, which was erased" in alone(folder)[1]
 
 
 def test_a_run_that_waits_for_a_person_and_one_with_notes_after_its_end_verify(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.evidence_desk import STORIES, Desk, play
-from tests.test_runtime_fuzz import build_of, grown
+from tests.test_runtime_fuzz import build_of, crashed, grown
 
 import holdfast as hf
 from holdfast import testing
@@ -227,6 +227,39 @@ def test_a_run_in_the_middle_is_the_same_as_far_as_it_goes(desk: Desk) -> None:
     scene.runtime.close()
 
 
+def test_a_run_that_a_person_stopped_is_the_same_as_far_as_it_goes(desk: Desk) -> None:
+    async def clerk(ctx: hf.Context) -> str:
+        return f"{await ctx.call('send', what='a')} {await ctx.signal('go')}"
+
+    run = desk.run(clerk)
+    desk.rt.cancel(run, by="dana")
+    run = desk.rt.resume_sync(run)
+    early = desk.rt.start_sync("clerk")
+    desk.rt.cancel(early, by="dana")
+    early = desk.rt.resume_sync(early)
+    assert (run.status, early.status, desk.seen) == ("cancelled", "cancelled", ["send a"])
+    for one in (run, early):
+        replay = desk.rt.evidence.replay(one)
+        assert (replay.verdict, replay.divergence) == (Verdict.SAME, None), replay
+    assert desk.seen == ["send a"]
+
+
+def test_a_run_that_was_stopped_after_a_doubt_ended_in_nothing_is_the_same(desk: Desk) -> None:
+    """Its code never heard that: it would have tried again, and nobody let it."""
+
+    async def clerk(ctx: hf.Context) -> object:
+        return await ctx.call("fax", text="a")
+
+    run = desk.run(clerk)
+    (doubt,) = desk.rt.effects.list(in_doubt=True)
+    desk.rt.effects.resolve(doubt.id, by="dana", did_not_happen=True)
+    desk.rt.cancel(run, by="dana")
+    assert desk.rt.resume_sync(run).status == "cancelled"
+    replay = desk.rt.evidence.replay(run)
+    assert (replay.verdict, replay.steps[0].recorded) == (Verdict.SAME, {"status": "cancelled"}), replay
+    assert desk.seen == ["fax a"]
+
+
 def test_an_outcome_that_is_not_there_stops_it(desk: Desk) -> None:
     """Code that never waits for a letter it begins comes to its end, and code that does cannot."""
     run = STORIES["plain"](desk)
@@ -274,7 +307,7 @@ def test_a_random_agent_is_replayed_without_a_divergence(seed: int) -> None:
     rng = random.Random(seed)
     build = build_of(grown(rng, 3))
     frame = rng.randrange(0, 12)
-    run, world = testing.crash_at(build, frame, rng.choice(("before", "after")))
+    run, world = crashed(build, frame, rng.choice(("before", "after")))
     assert run.status == "completed", (seed, run.waiting_on)
     acted = list(world)
     mortal = run._runtime.store

@@ -56,6 +56,30 @@ def test_results_come_back_through_their_declared_type_live_and_served() -> None
     assert isinstance(desk.call(pair, "k1"), tuple)
 
 
+def test_a_declared_result_with_its_external_id_has_the_shape_of_what_is_in_it() -> None:
+    desk = Desk()
+
+    @desk.gate.tool(effect="write")
+    def pay(cents: int) -> hf.Result[tuple[int, str]]:
+        return hf.Result((cents, "eur"), external_id="p-7")
+
+    @desk.gate.tool(effect="read")
+    def anything() -> hf.Result:  # type: ignore[type-arg]
+        return hf.Result({"n": 1})
+
+    assert pay.shape.output == {
+        "maxItems": 2,
+        "minItems": 2,
+        "prefixItems": [{"type": "integer"}, {"type": "string"}],
+        "type": "array",
+    }
+    got: Any = desk.call(pay, "k1", cents=7)
+    assert got == desk.call(pay, "k1", cents=7) == (7, "eur")
+    settled = [r.body for r in desk.store.read(desk.run) if r.kind == "effect.settled"]
+    assert [body["external_id"] for body in settled] == ["p-7"]
+    assert desk.call(anything, "k2") == {"n": 1}
+
+
 def test_arguments_that_do_not_fit_are_refused_without_their_values() -> None:
     desk = Desk()
     refund = refunds(desk)

@@ -222,3 +222,10 @@ def test_a_plain_function_gets_its_types_and_its_secrets_there_too() -> None:
     desk = boxed()
     plain = desk.gate.tool(effect="read", sandbox="required", name="plain")(tools.plain)
     assert desk.call(plain, "k1", amounts={3, 1}, token=hf.Secret("correct horse", name="t")) == "set 13"
+
+
+def test_a_function_that_never_returns_begins_all_the_same() -> None:
+    desk = boxed()
+    refuses = desk.gate.tool(effect="write", sandbox="required")(tools.refuses)
+    with pytest.raises(hf.EffectFailed, match="the shop is closed"):
+        desk.call(refuses, "k1", why="the shop is closed")

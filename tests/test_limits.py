@@ -21,10 +21,11 @@ PAGE = (ROOT / "docs" / "LIMITS.md").read_text()
 ROW = r"^\| `([A-Z_]+)` \| ([\d,]+) \| (.+) \| (?:\[`(\w+)`\]\(errors/(\w+)\.md\)|none) \|$"
 # Bounds beyond which nothing is refused: something is done in another way.
 SILENT = {"AGEING_MS", "AUDIT_RECORDS_MIN", "AUDIT_THREADS_MAX", "AUDIT_TRIES", "BATCH_COMMANDS_MAX",
-          "CACHED_STREAMS_MAX", "CANDIDATES_MAX", "CHORES_MAX", "ERASED_TOGETHER_MAX", "GATHERED_MIN",
+          "CACHED_STREAMS_MAX", "CANDIDATES_MAX", "CARRIED_TOGETHER_MAX", "CHORES_MAX",
+          "ERASED_TOGETHER_MAX", "GATHERED_MIN",
           "INLINE_BYTES_MAX", "LINGER_MS", "OPEN_FRAMES_MAX", "OPEN_RECORDS_MAX", "PAGE_BYTES_MAX",
-          "PAGE_RECORDS_MAX", "PROBLEMS_MAX", "SEALED_TOGETHER_MAX", "SNAPSHOT_RECORDS",
-          "WAL_BYTES"}  # fmt: skip
+          "PAGE_RECORDS_MAX", "PROBLEMS_MAX", "SEALED_TOGETHER_MAX", "SERVER_PAUSE_MS",
+          "SNAPSHOT_RECORDS", "UNSYNCED_MAX", "WAL_BYTES"}  # fmt: skip
 
 
 class Limit(NamedTuple):

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.runtime_desk import Provider, approve_all, kinds, provider, rt
+from tests.runtime_desk import Provider, address, approve_all, kinds, provider, rt
 
 import holdfast as hf
 from holdfast.store.clock import FakeClock
@@ -15,7 +15,7 @@ from holdfast.store.clock import FakeClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["provider", "rt"]  # fixtures
+__all__ = ["address", "provider", "rt"]  # fixtures
 
 
 def test_a_run_waits_for_a_person_without_a_process_and_goes_on_from_there(
@@ -202,9 +202,9 @@ def test_agent_code_that_raises_is_tried_again_and_fatal_is_not(rt: hf.Runtime) 
         run.value()
 
 
-def test_timers_signals_and_chance_are_the_same_when_the_code_runs_again() -> None:
+def test_timers_signals_and_chance_are_the_same_when_the_code_runs_again(address: str) -> None:
     clock, seen = FakeClock(), []
-    with hf.Runtime("memory:", clock=clock, suspend_grace=0.01) as rt:
+    with hf.Runtime(address, clock=clock, suspend_grace=0.01) as rt:
 
         @rt.agent
         async def waits(ctx: hf.Context) -> list[Any]:
@@ -422,9 +422,9 @@ def test_a_divergence_that_a_person_accepts_goes_on_with_the_new_code(
     assert provider.sent["second"] == 1
 
 
-def test_a_durable_timeout_ends_what_is_inside_in_every_attempt() -> None:
+def test_a_durable_timeout_ends_what_is_inside_in_every_attempt(address: str) -> None:
     clock = FakeClock()
-    with hf.Runtime("memory:", clock=clock, suspend_grace=0.01) as rt:
+    with hf.Runtime(address, clock=clock, suspend_grace=0.01) as rt:
 
         @rt.agent
         async def impatient(ctx: hf.Context) -> str:

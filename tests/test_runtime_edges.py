@@ -8,12 +8,12 @@ import threading
 from typing import Any
 
 import pytest
-from tests.runtime_desk import Provider, approve_all, provider, rt
+from tests.runtime_desk import Provider, address, approve_all, provider, rt
 
 import holdfast as hf
 from holdfast import testing
 
-__all__ = ["provider", "rt"]  # fixtures
+__all__ = ["address", "provider", "rt"]  # fixtures
 
 
 def test_a_key_asked_for_again_is_served_whenever_that_is(rt: hf.Runtime, provider: Provider) -> None:
@@ -335,3 +335,52 @@ def test_a_commit_that_no_longer_holds_what_was_recorded_is_a_divergence(rt: hf.
     approve_all(rt)
     run = rt.resume_sync(run)
     assert ([wait["on"] for wait in run.waiting_on], run.state) == (["divergence"], {"n": 1})
+
+
+def test_the_body_of_a_call_asks_nothing_of_the_context(rt: hf.Runtime, provider: Provider) -> None:
+    heard: list[str] = []
+
+    @rt.agent
+    async def nests(ctx: hf.Context) -> str:
+        verbs: dict[str, Any] = {
+            "call": lambda: ctx.call("send", what="inside"),
+            "commit": ctx.commit,
+            "log": lambda: ctx.log("inside"),
+            "now": ctx.now,
+            "random": ctx.random,
+            "sleep": lambda: ctx.sleep(1),
+        }
+
+        async def inside(verb: str) -> None:
+            async def deeper() -> None:
+                asked = verbs[verb]()
+                if asyncio.iscoroutine(asked):
+                    await asked
+
+            with pytest.raises(hf.HoldfastError) as refused:
+                await asyncio.create_task(deeper())
+            heard.append(refused.value.code)
+
+        for verb in verbs:
+            await ctx.do(verb, inside, verb, effect="read")
+        with pytest.raises(hf.HoldfastError) as refused:
+            await ctx.do("in a thread", ctx.random, effect="pure")
+        heard.append(refused.value.code)
+        return str(await ctx.call("send", what="outside"))
+
+    run = rt.run_sync(nests)
+    assert (run.status, run.result) == ("completed", "receipt for outside")
+    assert heard == ["call_in_body"] * 7
+    assert provider.sent == {"outside": 1}
+    opened = [record.body["name"] for record in rt.store.read(run.id) if record.kind == "call.opened"]
+    assert opened == ["call", "commit", "log", "now", "random", "sleep", "send"]
+
+
+def test_a_plain_agents_body_asks_nothing_of_the_context_either(rt: hf.Runtime, provider: Provider) -> None:
+    @rt.agent(attempts=1)
+    def nests(ctx: hf.SyncContext) -> None:
+        ctx.do("outer", lambda: ctx.call("send", what="inside"), effect="pure")
+
+    run = rt.run_sync(nests)
+    assert run.error is not None
+    assert (run.status, run.error.code, provider.sent) == ("failed", "call_in_body", {})

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.runtime_desk import Provider, approve_all, provider, rt
+from tests.runtime_desk import Provider, address, approve_all, provider, rt
 
 import holdfast as hf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-__all__ = ["provider", "rt"]  # fixtures
+__all__ = ["address", "provider", "rt"]  # fixtures
 
 
 def test_any_code_can_be_recorded_under_a_name(rt: hf.Runtime) -> None:
@@ -184,3 +186,149 @@ def test_bad_registrations_and_inputs_get_a_clear_error(rt: hf.Runtime) -> None:
             wrong()
         assert refused.value.code == code
         assert refused.value.fix, code
+
+
+def test_a_guarded_call_that_did_not_happen_is_made_by_the_next_one_under_its_key(
+    rt: hf.Runtime, provider: Provider
+) -> None:
+    keys: list[str] = []
+
+    @hf.guard(rt, effect="write")
+    def pay(order: str, call: hf.Call) -> str:
+        keys.append(call.key)
+        if len(keys) < 6:
+            raise hf.NoEffect("the bank does not answer")
+        return provider.send(order)
+
+    for _ in range(5):  # more often than a step has attempts, and faster than its backoff
+        with pytest.raises(hf.NoEffect, match="does not answer"):
+            pay("1", key="order-1")
+    assert [listed.status for listed in rt.runs.list()] == ["running"]
+    assert [pay("1", key="order-1"), pay("1", key="order-1")] == ["receipt for 1"] * 2
+    assert (provider.sent, len(keys), len(set(keys))) == ({"1": 1}, 6, 1)
+    assert [listed.status for listed in rt.runs.list()] == ["completed"]
+
+
+def test_a_guarded_call_without_a_key_fails_for_good(rt: hf.Runtime) -> None:
+    @hf.guard(rt, effect="write")
+    def pay() -> str:
+        raise hf.NoEffect("the bank does not answer")
+
+    with pytest.raises(hf.NoEffect):
+        pay()
+    assert [listed.status for listed in rt.runs.list()] == ["failed"]
+
+
+def test_a_guarded_call_that_waits_says_for_what(rt: hf.Runtime, provider: Provider) -> None:
+    @hf.guard(rt, effect="write", approval="always")
+    def pay(order: str) -> str:
+        return provider.send(order)
+
+    for _ in range(2):
+        with pytest.raises(hf.RunError, match="waiting for approval") as refused:
+            pay("1", key="order-1")
+        assert refused.value.code == "run_not_ended"
+    approve_all(rt)
+    assert pay("1", key="order-1") == "receipt for 1"
+
+
+def test_an_option_that_is_called_like_a_parameter_is_no_guess(rt: hf.Runtime) -> None:
+    @rt.agent
+    async def named(ctx: hf.Context, key: str = "none", role: str = "none") -> list[str]:
+        return [key, role, ctx.role]
+
+    for given in ({"key": "k"}, {"role": "lead"}):
+        with pytest.raises(hf.HoldfastError, match="an option of its run: pass arguments=") as refused:
+            rt.run_sync(named, **given)
+        assert refused.value.code == "bad_input"
+        with pytest.raises(hf.HoldfastError, match="pass arguments="):
+            rt.start_sync(named, **given)
+    for wrong in ({"arguments": {"key": "k"}, "more": 1}, {"arguments": "k"}):
+        with pytest.raises(hf.HoldfastError, match="arguments= is all of them"):
+            rt.run_sync(named, **wrong)
+    assert rt.runs.list() == []
+    assert rt.run_sync(named).result == ["none", "none", "named"]
+    assert rt.run_sync(named, "a", "b", key="run", role="lead").result == ["a", "b", "lead"]
+    assert rt.run_sync(named, arguments={"role": "b"}, role="lead").result == ["none", "b", "lead"]
+    assert hf.run(named.function, key="a", role="b") == ["a", "b", "named"]
+
+
+@pytest.mark.parametrize("where", ["memory:", "folder"])
+def test_a_run_that_is_given_up_is_anybodys_at_once(where: str, provider: Provider, tmp_path: Path) -> None:
+    """Cancelled at every turn of the loop, from before the claim to after the end."""
+    turns = 60
+
+    async def story(rt: hf.Runtime) -> None:
+        for turn in range(turns):
+            driven = asyncio.create_task(rt.run("pay", turn))
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            driven.cancel()
+            with suppress(asyncio.CancelledError):
+                await driven
+        assert rt.metrics().running == 0
+        await rt.worker(concurrency=4).run_until_idle()
+
+    with hf.Runtime(where if where == "memory:" else tmp_path / "runs") as rt:
+
+        @rt.tool(effect="write")
+        async def send(what: str) -> str:
+            return provider.send(what)
+
+        @rt.agent
+        async def pay(ctx: hf.Context, n: int) -> str:
+            await ctx.sleep(0.001)
+            return str(await ctx.call("send", what=str(n)))
+
+        asyncio.run(story(rt))
+        made = {str(run.result).removeprefix("receipt for ") for run in map(rt.runs.get, _ids(rt))}
+        assert provider.sent == dict.fromkeys(made, 1)
+        assert {listed.status for listed in rt.runs.list()} == {"completed"}
+        assert str(turns - 1) in made
+
+
+def _ids(rt: hf.Runtime) -> list[str]:
+    return [listed.id for listed in rt.runs.list(limit=1000)]
+
+
+def test_giving_up_a_run_ends_its_driver_and_not_only_an_attempt(rt: hf.Runtime) -> None:
+    async def story() -> None:
+        begun = asyncio.Event()
+
+        @rt.agent
+        async def hangs(_: hf.Context) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        driven = asyncio.create_task(rt.run(hangs))
+        await begun.wait()
+        driven.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(driven, 5)
+        assert (rt.metrics().running, rt.metrics().queued) == (0, 1)
+
+    rt._sync(story())
+
+
+class Slow(hf.Worker):
+    """A worker whose store takes a while to say that there is nothing."""
+
+    async def claim(self) -> hf.Claim | None:
+        found = await super().claim()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return found
+
+
+def test_a_worker_does_not_leave_when_its_last_step_has_just_made_another_ready(rt: hf.Runtime) -> None:
+    @rt.step
+    async def second(ctx: hf.Context) -> None:
+        await ctx.log("second")
+
+    @rt.agent
+    async def first(ctx: hf.Context) -> None:
+        await ctx.add_step(second, after=[ctx._claim.step])
+
+    run = rt.start_sync(first)
+    summary = rt._sync(Slow(rt, concurrency=2).run_until_idle())
+    assert (run.status, summary.completed) == ("completed", 2)

@@ -169,3 +169,38 @@ def test_people_and_models_have_stand_ins() -> None:
         with pytest.raises(AssertionError, match="1 answers"):
             model("more?")
         assert testing.deny_all(rt) == 0
+
+
+def labelled(store: hf.Store, world: list[str]) -> testing.Scene:
+    rt = runtime(store, world)
+
+    @rt.agent
+    async def twice(ctx: hf.Context) -> str:
+        await ctx.call("asked", what="a")  # a person writes frames in between
+        return str(await ctx.call("unprotected", what="b"))
+
+    return testing.Scene(rt, twice)
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_boundary_says_what_is_written_there(kill: bool) -> None:
+    report = testing.crash_everywhere(labelled, kill=kill)
+    frames = [boundary.records for boundary in report.boundaries if boundary.when == "before"]
+    assert [kinds[-1] for kinds in frames] == [
+        *("step.created", "step.claimed", "approval.requested", "step.waiting"),
+        *("step.claimed", "effect.started", "effect.settled", "effect.started", "effect.settled"),
+        "run.finished",
+    ]
+    at = next(b for b in report.boundaries if "effect.started" in b.records)
+    run, world = testing.crash_at(labelled, at.frame, kill=kill, world=list)
+    assert run.status == "completed"
+    kinds = [record.kind for record in run._runtime.store.read(run.id)] if not kill else ["effect.doubted"]
+    assert "effect.doubted" in kinds, "it died when the first call had left"
+    assert sorted(world) == ["a", "b"]
+
+
+def test_a_crash_that_never_comes_is_said() -> None:
+    for frame in (99, -1):
+        with pytest.raises(ValueError, match=f"the run has 10 frames, and no frame {frame}"):
+            testing.crash_at(labelled, frame)
+    assert testing.crash_at(labelled, 0)[0].status == "completed"

@@ -60,7 +60,12 @@ FORBIDDEN: list[tuple[str, str, str]] = [
     ("*", r"(?<![\w.])/(work|root|home)/", "a path of one machine"),
 ]
 
-ALONE = ("python/holdfast/evidence/standalone.py", "python/holdfast/evidence/standalone_files.py")
+ALONE = (
+    "python/holdfast/evidence/standalone.py",
+    "python/holdfast/evidence/standalone_files.py",
+    "python/holdfast/evidence/standalone_fold.py",
+    "python/holdfast/evidence/standalone_streams.py",
+)
 """The verifier in a bundle: it shares no code with the core, so it hashes by itself."""
 
 

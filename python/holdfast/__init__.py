@@ -61,7 +61,7 @@ from holdfast.runtime import (
     run,
 )
 from holdfast.secrets import Secret
-from holdfast.store import Claim, Record, Report, Store, doctor, restore
+from holdfast.store import Claim, Record, Report, Store, copy_store, doctor, restore
 from holdfast.store import open_store as open
 
 __all__ = [
@@ -97,6 +97,7 @@ __all__ = [
     "ToolError",
     "VerifyError",
     "__version__",
+    "copy_store",
     "doctor",
     "open",
     "restore",

@@ -30,7 +30,7 @@ PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 
 
 class Console:
-    """Asks whoever sits at this terminal. Without a terminal it says nothing, and the request waits.
+    """Asks whoever sits at this terminal. Without one nobody is told: it raises, and the request stands.
 
     Args:
         by: who sits there; the system's user, unless given.
@@ -48,16 +48,23 @@ class Console:
         self._one_at_a_time = threading.Lock()
 
     def __call__(self, request: Request) -> Approve | Deny | None:
-        """Shows what the decision is bound to, and waits for yes or no."""
+        """Shows what the decision is bound to, and waits for yes or no.
+
+        Raises:
+            EOFError: there is no terminal, or nobody at it any more.
+        """
         asks, hears = self._asks or sys.stderr, self._hears or sys.stdin
-        if self._hears is None and not hears.isatty():
-            return None
+        if hears is None or (self._hears is None and not hears.isatty()):
+            raise EOFError("there is no terminal to ask at")
         with self._one_at_a_time:
             # As ASCII, so that nothing in it can move the cursor or hide.
             shown = json.dumps({"arguments": request.arguments, "tool": request.tool, "risk": request.risk})
             asks.write(f"{request.id} in {request.run}\n  {shown}\napprove? [y/n, enter: later] ")
             asks.flush()
-            said = hears.readline().strip().lower()
+            line = hears.readline()
+        if not line:
+            raise EOFError("nobody is at the terminal any more")
+        said = line.strip().lower()
         by = self._by or getpass.getuser()
         if said in ("y", "yes"):
             return Approve(by=by, reason="at the console")

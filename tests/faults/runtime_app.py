@@ -15,7 +15,7 @@ import holdfast as hf
 
 ROOT = Path(os.environ.get("HOLDFAST_TEST_ROOT", "."))
 LEDGER = ROOT / "ledger"
-rt = hf.Runtime(ROOT / "runs", suspend_grace=0.05, replay_grace=2.0)
+rt = hf.Runtime(os.environ.get("HOLDFAST_TEST_STORE") or ROOT / "runs", suspend_grace=0.05, replay_grace=2.0)
 
 
 def attempts() -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.processes import Child, Zygote, seconds
+from tests.faults.replays import travelled
 
 import holdfast
 
@@ -127,6 +128,7 @@ def test_backups_under_load_hold_all_that_was_acknowledged_before_they_began(
     assert lost == 0
     assert missing(whole, acked) == []
     assert store.verify().ok
+    assert travelled(store) > 0
     store.close()
     assert checked > 100 * BACKUPS, "there was no load"
     for copy in copies:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.gateway_worker import Provider
 from tests.faults.processes import environment
+from tests.faults.replays import travelled
 
 import holdfast as hf
 
@@ -68,6 +69,7 @@ def test_the_next_worker_goes_on_and_there_is_one_payment(tmp_path: Path, which:
     with hf.open(tmp_path / "runs") as store:
         assert store.state(run)["status"] == "completed"
         assert store.verify().ok
+        assert travelled(store) == 1
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
@@ -90,6 +92,7 @@ def test_where_nobody_can_know_the_run_waits_and_a_person_looks(tmp_path: Path, 
     with hf.open(tmp_path / "runs") as store:
         assert store.state(run)["status"] == "completed"
         assert store.verify().ok
+        assert travelled(store) == 1
 
 
 def test_a_worker_that_was_stopped_before_its_body_is_harmless_when_it_wakes_up_late(tmp_path: Path) -> None:

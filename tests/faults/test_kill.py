@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.faults.processes import Child, Zygote, new_seed, percentile, seconds
+from tests.faults.replays import travelled
 
 import holdfast
 
@@ -175,6 +176,7 @@ def test_writers_that_are_killed_at_random_moments_lose_nothing_that_was_acknowl
         store.append(hunt.shared, "note.logged", {"text": "next"}, barrier=True)
         at_once = (time.perf_counter() - begun) * 1000
         lost, report = missing(store, hunt.acked), store.verify()
+        runs = travelled(store)
         left, had = take_over(store)
         processes = store.stats()["processes"]
     with capsys.disabled():
@@ -187,6 +189,7 @@ def test_writers_that_are_killed_at_random_moments_lose_nothing_that_was_acknowl
     assert hunt.acked.errors == []
     assert lost == []
     assert report.ok, report.problems
+    assert runs >= len(hunt.acked.runs), "time travel to the end of each run is the state that it has"
     assert hunt.kills >= 300
     # The dead ones' claims were for an hour; only their process locks say that they are gone.
     assert left == had > 0

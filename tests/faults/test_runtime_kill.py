@@ -1,10 +1,11 @@
 """Workers on one folder under a killer: real processes, SIGKILL and SIGSTOP, tools with every protection,
 people who approve, resolve and cancel meanwhile. The outside ledger counts attempts: no effect happens
-twice, no run is lost, every run ends.
+twice, no run is lost, every run ends, and what the journal says of each run is what its code does again.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.processes import BUILD, new_seed, seconds
+from tests.faults.replays import bundled, replayed
 
 import holdfast as hf
 
@@ -30,13 +32,14 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Fleet:
-    """Worker processes on one folder, which are killed and replaced."""
+    """Worker processes on one store, which are killed and replaced."""
 
-    def __init__(self, folder: Path, rng: random.Random) -> None:
+    def __init__(self, folder: Path, rng: random.Random, store: str = "") -> None:
         self.folder, self.rng = folder, rng
         self.environment = {
             **os.environ,
             "HOLDFAST_TEST_ROOT": str(folder),
+            "HOLDFAST_TEST_STORE": store,
             "PYTHONPATH": f"{BUILD}{os.pathsep}{ROOT}",
         }
         self.workers = [self._start() for _ in range(WORKERS)]
@@ -45,9 +48,10 @@ class Fleet:
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "holdfast", "worker", "tests.faults.runtime_app:rt"]
         command += ["--lease", str(LEASE), "--concurrency", "4"]
-        return subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
-        )
+        with (self.folder / "workers.err").open("ab") as told:
+            return subprocess.Popen(
+                command, env=self.environment, stdout=subprocess.DEVNULL, stderr=told, cwd=ROOT
+            )
 
     def kill_one(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Kills a worker, and has another take its place."""
@@ -59,6 +63,13 @@ class Fleet:
         victim.wait()
         self.kills += 1
         self.workers[at] = self._start()
+
+    def replace_ended(self) -> int:
+        """Has others take the places of those that ended by themselves; how many."""
+        ended = [at for at, worker in enumerate(self.workers) if worker.poll() is not None]
+        for at in ended:
+            self.workers[at] = self._start()
+        return len(ended)
 
     def go_on(self) -> None:
         """Wakes those that were stopped."""
@@ -93,6 +104,7 @@ def helped(rt: hf.Runtime, sent: Callable[[], list[tuple[str, str]]]) -> int:
                 "not_in_doubt",
                 "run_ended",
                 "store_busy",
+                "store_unreachable",
                 "no_such_call",
             ):
                 raise
@@ -111,13 +123,13 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_TEST_ROOT", str(tmp_path))
     sys.modules.pop("tests.faults.runtime_app", None)
-    from tests.faults import runtime_app as app
+    app = importlib.import_module("tests.faults.runtime_app")  # anew: the package keeps the old one
 
     seed, budget = new_seed(), seconds()
     rng = random.Random(seed)
     kills_wanted = 120 if budget is None else 10**9
     end = time.monotonic() + (budget or 420.0)
-    runs: list[str] = []
+    runs: dict[str, str] = {}
     cancelled: set[str] = set()
     resolved = 0
     with app.rt as rt:
@@ -126,56 +138,61 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
             while fleet.kills < kills_wanted and time.monotonic() < end:
                 while left(rt) < 20:
                     agent = rng.choice((app.busy, app.busy, app.asking))
-                    runs.append(rt.start_sync(agent, f"run {len(runs)}").id)
+                    name = f"run {len(runs)}"
+                    runs[rt.start_sync(agent, name).id] = name
                 resolved += helped(rt, app.attempts)
-                if rng.random() < 0.03:
-                    victim = rng.choice(runs[-20:])
+                if rng.random() < 0.15:
+                    victim = rng.choice(list(runs)[-20:])
                     if rt.runs.get(victim).status not in ("completed", "failed", "cancelled"):
                         rt.cancel(victim, by="dana")
                         cancelled.add(victim)
                 fleet.workers[0].poll()
-                _wait(rng.uniform(0.05, 0.5))
+                wait(rng.uniform(0.05, 0.5))
                 if rng.random() < 0.1:
                     fleet.kill_one(signal.SIGSTOP)
-                    _wait(LEASE * 1.5)
+                    wait(LEASE * 1.5)
                     fleet.go_on()
                 else:
                     fleet.kill_one()
             patience = time.monotonic() + 240.0
             while left(rt) and time.monotonic() < patience:
                 resolved += helped(rt, app.attempts)
-                _wait(0.1)
+                wait(0.1)
         finally:
             fleet.end()
-        _judge(rt, app.attempts(), runs, cancelled)
+        judge(rt, app.attempts(), runs, cancelled)
+        again = replayed(rt, app.attempts)
+        assert again == len(runs), "every run has ended, and is run again"
+        assert bundled(rt, tmp_path) > 0
         with capsys.disabled():
             print(
                 f"\nworkers under a killer: {len(runs)} runs, {len(app.attempts())} effects,"
                 f" {fleet.kills} kills, {resolved} doubts resolved by people, {len(cancelled)} cancelled,"
-                f" seed {seed}"
+                f" {again} replayed and the same, seed {seed}"
             )
         assert resolved > 0, "a kill in the middle of an unprotected write leaves a doubt: none was seen"
 
 
-def _judge(rt: hf.Runtime, sent: list[tuple[str, str]], runs: list[str], cancelled: set[str]) -> None:
+def judge(rt: hf.Runtime, sent: list[tuple[str, str]], runs: dict[str, str], cancelled: set[str]) -> None:
+    """No effect twice, no run lost, everything done: ``runs`` are those that were begun, by their names."""
     counts = Counter(what for what, _ in sent)
     twice = {what: count for what, count in counts.items() if count > 1}
     assert twice == {}, "an effect happened twice"
     assert left(rt) == 0, "a run was lost"
-    for number, run in enumerate(runs):
+    for run, name in runs.items():
         found = rt.runs.get(run)
         if found.status == "cancelled":
             assert run in cancelled
             continue
         assert found.status == "completed", (run, found.error)
         if found.agent == "busy":
-            assert {f"run {number} {how}" for how in ("keyed", "reconciled", "unprotected")} <= counts.keys()
-            assert found.state == {"half": f"run {number}"}
+            assert {f"{name} {how}" for how in ("keyed", "reconciled", "unprotected")} <= counts.keys()
+            assert found.state == {"half": name}
         else:
-            assert {f"run {number} before", f"run {number} approved"} <= counts.keys()
+            assert {f"{name} before", f"{name} approved"} <= counts.keys()
     assert rt.store.verify().ok
 
 
-def _wait(seconds: float) -> None:
+def wait(seconds: float) -> None:
     """A killer's patience: it is the moment of the kill that is random, and nothing is asserted by it."""
     threading.Event().wait(seconds)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.processes import Child, Zygote, environment, new_seed, seconds
+from tests.faults.replays import travelled
 from tests.faults.sql_worker import CALLS, LEDGER, connect
 
 import holdfast as hf
@@ -132,6 +133,7 @@ def test_a_worker_that_is_killed_at_a_point_is_followed_by_one_that_knows(
         assert bank.entries() == bank.expected()
         assert bank.resolved(store) == resolved
         assert store.verify().ok
+        assert travelled(store) == len(bank.runs)
 
 
 @dataclass
@@ -201,6 +203,7 @@ def test_whenever_workers_are_killed_each_call_moves_its_money_once(
         assert entries == bank.expected(), "none is missing, and none is there twice"
         assert {"happened", "did_not_happen"} <= resolved.keys()
         assert store.verify().ok
+        assert travelled(store) == len(bank.runs)
 
 
 def test_without_the_key_in_the_database_the_same_kills_move_money_twice(bank: Bank) -> None:
@@ -212,3 +215,4 @@ def test_without_the_key_in_the_database_the_same_kills_move_money_twice(bank: B
         assert bank.finish() == ["completed"]
         assert bank.entries() == bank.expected() + Counter([f"{bank.runs[0]} 0"])
         assert store.verify().ok
+        assert travelled(store) == len(bank.runs)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.faults.processes import PATIENCE, Child, Zygote, new_seed, seconds
+from tests.faults.replays import travelled
 
 import holdfast
 
@@ -114,6 +115,7 @@ def check(folder: Path, said: list[list[Any]]) -> list[str]:
         run = store.create_run(agent="next")
         store.append(run, "note.logged", {"text": "goes on"}, barrier=True)
         wrong += [] if store.verify().ok else ["it does not verify after going on"]
+        travelled(store)
     return wrong
 
 

@@ -52,7 +52,7 @@ fn hooks_are_asked_only_about_what_is_new() {
     let (mut world, claim) = World::attached();
     let knock = refund(json!({}));
     let before = world.kinds().len();
-    assert_eq!(world.enter(claim, &knock), Gate::Rooms { edited: None });
+    assert_eq!(world.enter(claim, &knock), Gate::Rooms { edited: None, redact: vec![] });
     assert_eq!(world.since(before).len(), 0);
     let permit = world.permitted(claim, &through(&knock, vec![]));
     world.ask(worker("w1"), settled(claim, &permit, EffectStatus::Succeeded)).unwrap();
@@ -298,7 +298,7 @@ fn a_person_ends_a_doubt_and_the_run_goes_on_from_the_answer() {
         assert_eq!(world.refused(dana(), resolve(permit.call, 1, resolution)), "not_in_doubt");
         let newer = world.claim(1, "w3").unwrap();
         match world.enter(newer, &call) {
-            Gate::Permit { permit: again } => {
+            Gate::Permit { permit: again, .. } => {
                 assert_eq!((outcome, again.dispatch, again.key), (Outcome::NoEffect, 2, permit.key.clone()));
             }
             Gate::RuleResult { call } => assert_eq!((outcome, call), (Outcome::Succeeded, permit.call)),
@@ -405,7 +405,11 @@ fn an_approval_dies_with_time_policy_version_schema_and_revocation() {
     ] {
         let (mut world, claim, _) = approved(&spec);
         let call = entering(changed, "k1", json!({"cents": 5}));
-        assert_eq!(world.enter(claim, &call), Gate::Rooms { edited: None }, "asked again, from the hooks on");
+        assert_eq!(
+            world.enter(claim, &call),
+            Gate::Rooms { edited: None, redact: vec![] },
+            "asked again, from the hooks on"
+        );
         assert!(matches!(world.enter(claim, &through(&call, vec![])), Gate::Wait { .. }));
     }
     let (mut world, claim, call) = approved(&spec);
@@ -608,7 +612,7 @@ fn a_result_is_not_the_agents_before_hooks_have_ruled_and_a_write_is_never_made_
             .ask(worker("w1"), Command::RuleResult { attempts: 2, claim, call: permit.call, invocations })
             .unwrap();
         match world.enter(claim, &call) {
-            Gate::Permit { permit } => assert!(again && permit.dispatch == 2),
+            Gate::Permit { permit, .. } => assert!(again && permit.dispatch == 2),
             other => assert!(!again && other == Gate::Served { call: permit.call }, "{other:?}"),
         }
     }

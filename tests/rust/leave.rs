@@ -12,7 +12,7 @@ use holdfast_core::gateway::{Entering, Gate, PointAct, Rooms};
 use holdfast_core::ids::{ApprovalId, CapabilityId, SessionId};
 use holdfast_core::records::*;
 use holdfast_core::run::*;
-use holdfast_core::state::{ApprovalState, Outcome};
+use holdfast_core::state::{ApprovalState, Outcome, fold};
 use serde_json::{Value, json};
 use world::gate::*;
 use world::*;
@@ -98,13 +98,71 @@ fn an_approver_edits_and_the_call_goes_through_the_rooms_with_that_and_is_asked_
     assert_eq!(world.refused(dana(), vote(first, true)), "approval_over");
 
     // Rooms that know nothing of the edit are not enough.
-    let Gate::Rooms { edited: Some(edited) } = world.enter(claim, &call) else { panic!("the edit counts") };
+    let Gate::Rooms { edited: Some(edited), .. } = world.enter(claim, &call) else {
+        panic!("the edit counts")
+    };
     assert_eq!((edited.approval, edited.arguments), (first, json!({"cents": 10})));
     assert!(matches!(world.enter(claim, &based_on(&call, first, json!({"cents": 10}))), Gate::Wait { .. }));
     let second = world.approval();
     assert_ne!(first, second);
     world.ask(dana(), vote(second, true)).unwrap();
     assert_eq!(world.permitted(claim, &call).arguments, json!({"cents": 10}));
+}
+
+/// Why a journal is refused that lacks some of its records, chained anew as a forger would.
+fn why(world: &World, kept: impl Fn(&mut Record) -> bool) -> Option<&'static str> {
+    let mut records: Vec<Record> = Vec::new();
+    for record in world.journal.records() {
+        let mut record = record.clone();
+        if kept(&mut record) {
+            record.prev = records.last().map_or(record.prev, |last| last.hash().unwrap());
+            record.seq = u64::try_from(records.len()).unwrap() + 1;
+            records.push(record);
+        }
+    }
+    fold(store_id(), &records, &world.journal.openings, None).err().map(|illegal| illegal.why)
+}
+
+#[test]
+fn nothing_begins_without_the_leave_that_it_names_or_had_to_ask_for() {
+    let (mut world, claim) = in_session();
+    let call = asked("k1", json!({"cents": 50}));
+    world.enter(claim, &call);
+    world.ask(dana(), for_session(&world, world.approval(), 2, 80)).unwrap();
+    world.permitted(claim, &call);
+    assert_eq!(why(&world, |_| true), None, "the control");
+    assert_eq!(why(&world, |one| one.kind() != "grant.created"), Some("no such grant"));
+    assert_eq!(why(&world, |one| one.kind() != "grant.spent"), Some("its grant was not spent by it"));
+    let silent = |one: &mut Record| match &mut one.body {
+        Body::EffectStarted(started) => {
+            started.grant = None;
+            true
+        }
+        Body::GrantCreated(_) | Body::GrantSpent(_) => false,
+        _ => true,
+    };
+    assert_eq!(why(&world, silent), Some("nobody has allowed it"));
+    let unbound = |one: &mut Record| {
+        if let Body::GrantSpent(spent) = &mut one.body {
+            spent.digest = None;
+        }
+        true
+    };
+    assert_eq!(why(&world, unbound), Some("the grant is bound to something else"));
+    // What looks like a session's needs a session.
+    let claimed_of_session = |one: &mut Record| match &mut one.body {
+        Body::RunCreated(created) => {
+            created.session = None;
+            true
+        }
+        Body::GrantCreated(_) => false,
+        Body::GrantSpent(spent) => {
+            spent.digest = None;
+            true
+        }
+        _ => true,
+    };
+    assert_eq!(why(&world, claimed_of_session), Some("no such grant"));
 }
 
 #[test]

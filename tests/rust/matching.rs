@@ -6,7 +6,7 @@ mod world;
 use std::collections::BTreeSet;
 
 use holdfast_core::ids::CallId;
-use holdfast_core::matching::{Asked, Calm, Delivery, Match, Matcher, Then};
+use holdfast_core::matching::{Asked, Calm, Delivery, Match, Matcher, Player, Then};
 use holdfast_core::records::*;
 use holdfast_core::run::*;
 use serde_json::{Value, json};
@@ -268,6 +268,19 @@ fn recorded_outcomes_reach_the_code_in_the_journals_order_and_new_ones_after_the
         "alone, there is no order to keep"
     );
     assert_eq!(delivery.next(&awaited(&[]), &fresh, Calm::Quiet), Some(call_id(9)));
+}
+
+#[test]
+fn a_replay_lasts_until_every_recorded_call_is_made_again() {
+    let (mut world, claim) = World::claimed();
+    world.open_call(claim, 1, &refund("0", 1), json!({}));
+    world.open_call(claim, 2, &refund("0", 2), json!({}));
+    let mut player = Player::new(world.run(), step_id(1));
+    assert!(player.replays(), "no outcome is recorded, and yet a timer would come too early");
+    player.ask(call_id(8), refund("0", 1), false);
+    assert!(player.replays());
+    player.ask(call_id(9), refund("0", 2), false);
+    assert!(!player.replays());
 }
 
 #[test]

@@ -4,10 +4,10 @@
 mod world;
 
 use holdfast_core::ids::{RunId, StreamId};
-use holdfast_core::matching::{Asked, Match, Player, Then};
+use holdfast_core::matching::{Asked, Calm, Match, Player, Then};
 use holdfast_core::records::*;
 use holdfast_core::run::*;
-use holdfast_core::state::{CallPhase, Outcome};
+use holdfast_core::state::{CallPhase, Outcome, Refresh};
 use serde_json::{Value, json};
 use world::commands::*;
 use world::*;
@@ -89,6 +89,58 @@ fn each_signal_is_taken_once_by_its_name_and_in_its_order() {
 }
 
 #[test]
+fn a_timer_that_fired_while_nobody_was_there_waits_for_calls_that_were_made_before() {
+    let (mut world, claim) = World::claimed();
+    let fires_at = world.now.wall_ms + 60_000;
+    world.ask(worker("w1"), act(claim, 1, CallKind::Timer, "sleep", Act::Timer { fires_at })).unwrap();
+    world.ask(worker("w1"), act(claim, 2, CallKind::Signal, "go", Act::Await {})).unwrap();
+    let timer = wait_for(WaitOn::Timer, None, Some(fires_at));
+    let waits = vec![Wait { call: Some(call_id(1)), ..timer }];
+    world.ask(worker("w1"), Command::Wait { claim, waits }).unwrap();
+    world.now.wall_ms += 60_000;
+    world.ask(system(), Command::Wake { step: step_id(1), on: WaitOn::Timer, subject: None }).unwrap();
+    assert_eq!(outcome(&world, 1), Some(Outcome::Succeeded));
+
+    let asked = |kind: CallKind, called: &str| Asked {
+        digest: opening(1, kind, called).digest,
+        effect: EffectClass::Internal,
+        key: None,
+        kind,
+        lane: name("0"),
+        name: name(called),
+    };
+    let mut player = Player::new(world.run(), step_id(1));
+    let awaited = std::collections::BTreeSet::from([call_id(1)]);
+    player.ask(call_id(8), asked(CallKind::Timer, "sleep"), false);
+    assert_eq!(player.next(&awaited, &[], Calm::Quiet), None, "the signal was awaited when it fired");
+    assert_eq!(player.next(&awaited, &[], Calm::Busy), None);
+    player.ask(call_id(9), asked(CallKind::Signal, "go"), false);
+    assert_eq!(player.next(&awaited, &[], Calm::Busy), Some(call_id(1)));
+}
+
+#[test]
+fn a_timer_that_is_open_at_the_cut_is_due_in_the_fork_when_the_parents_is() {
+    let (mut world, claim) = World::claimed();
+    let fires_at = world.now.wall_ms + 60_000;
+    world.ask(worker("w1"), act(claim, 1, CallKind::Timer, "sleep", Act::Timer { fires_at })).unwrap();
+    let fork = Command::Fork {
+        run: run_id(2),
+        labels: std::collections::BTreeMap::new(),
+        package: package("2"),
+        effects: ForkEffects::Serve,
+        reason: None,
+    };
+    let at = world.run().head.seq;
+    let mut forked = World { journal: world.journal.fork_at(at).unwrap(), ..world };
+    forked.ask(dana(), fork).unwrap();
+    let claim = forked.claim(1, "w2").unwrap();
+    assert_eq!(forked.refused(worker("w2"), take(claim, 1)), "not_answered");
+    forked.now.wall_ms += 60_000;
+    forked.ask(worker("w2"), take(claim, 1)).unwrap();
+    assert_eq!(outcome(&forked, 1), Some(Outcome::Succeeded));
+}
+
+#[test]
 fn a_commit_for_another_version_is_a_conflict_on_record() {
     let (mut world, claim) = World::claimed();
     let commit = |version| Act::Commit { expected_version: version, patch: value(json!({"n": version})) };
@@ -101,7 +153,21 @@ fn a_commit_for_another_version_is_a_conflict_on_record() {
     let ended = Command::Fail { claim, failure: failure(true), message: None, ended_by: vec![call_id(2)] };
     world.ask(worker("w1"), ended).unwrap();
     assert!(world.run().calls[&call_id(2)].rerun, "the next try sees the state as it is");
-    assert_eq!(Player::new(world.run(), step_id(1)).fresh_after(), Some(1));
+    assert_eq!(world.run().steps[&step_id(1)].refresh_after, Some(1));
+    world.now.wall_ms += 60_000;
+    let claim = world.claim(1, "w2").unwrap();
+    let step = world.run().steps[&step_id(1)].clone();
+    let refresh = Refresh { after: 1, position: world.run().head.seq, version: 1 };
+    assert_eq!((step.refresh_after, step.refreshes), (None, vec![refresh]), "the state of this very claim");
+
+    let conflict = Failure { code: Token::new("state_conflict"), ..failure(true) };
+    let ended = Command::Fail { claim, failure: conflict, message: None, ended_by: vec![] };
+    world.ask(worker("w2"), ended).unwrap();
+    assert_eq!(
+        world.run().steps[&step_id(1)].refresh_after,
+        Some(1),
+        "a conflict at the end of the step, too"
+    );
 }
 
 #[test]

@@ -265,7 +265,7 @@ impl Play {
                 let decision = Some(Decision::Allow);
                 Some(job.passage.answer(Answer::Evaluated { decision, summary: None }))
             }
-            Ask::RunEffect { permit } => self.body(at, claim, &permit, &mut job),
+            Ask::RunEffect { permit, .. } => self.body(at, claim, &permit, &mut job),
             Ask::Reconcile { permit } => {
                 let knows = !self.dice.one_in(4);
                 let said =
@@ -392,7 +392,7 @@ impl Play {
 
     /// A worker dies: before the body, in it, or after it. Its process is gone, or only stopped.
     fn crash(&mut self, at: usize, job: &Job, claim: Claim) {
-        if let Ask::RunEffect { permit } = &job.ask {
+        if let Ask::RunEffect { permit, .. } = &job.ask {
             let in_time = self.world.now.boot_ms <= permit.start_by
                 && permit.boot_id.as_str() == self.world.now.boot_id;
             if in_time && self.dice.one_in(2) {

@@ -18,9 +18,9 @@ use holdfast_store::StoreError;
 use holdfast_store::blobs::Blobs;
 use holdfast_store::clock::FakeClock;
 use holdfast_store::engine::{ClaimRequest, Durability, Engine};
+use holdfast_store::open::{Address, Opened, Options, open};
 use holdfast_store::rows::{Filter, Look};
 use holdfast_store::sqlite::SqliteStore;
-use holdfast_store::sqlite::open::{Address, Options, open};
 use holdfast_store::store::{Cell, Committed, Stats, Store, Table, Work};
 use holdfast_store::verify::{Problem, Scope, verify};
 use serde_json::json;
@@ -34,8 +34,9 @@ fn now() -> Now {
 
 fn sqlite(address: &Address) -> (Arc<SqliteStore>, Arc<FakeClock>) {
     let clock = Arc::new(FakeClock::new(now()));
-    let options = Options { clock: clock.clone(), ..Options::default() };
-    (Arc::new(open(address, &options).unwrap()), clock)
+    let options = Options { clock: Some(clock.clone()), ..Options::default() };
+    let Opened::Sqlite(store) = open(address, &options).unwrap() else { panic!("a store on SQLite") };
+    (store, clock)
 }
 
 fn memory() -> Engine {

@@ -101,6 +101,7 @@ def _print(request: Request, as_json: bool) -> None:
         "arguments": output.as_json(request.arguments),
         "requested_at": _at(request.requested_at),
         "expires_at": _at(request.expires_at),
+        "redacted": ", ".join(request.redacted) or "nothing",
         "roles": ", ".join(request.roles) or "anybody",
         "votes": ", ".join(f"{who} {vote}" for who, vote in request.votes.items()) or "none",
     }

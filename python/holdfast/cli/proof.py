@@ -34,6 +34,7 @@ def add_to(app: typer.Typer, journal: typer.Typer, group: typer.Typer) -> None:
     """Adds the commands: to the journal's, to the evidence's, and the keys'."""
     journal.command("seal")(_seal)
     journal.command("seals")(_seals)
+    journal.command("witnessed")(_witnessed)
     group.command("export")(_export)
     group.command("verify")(_verify)
     own = typer.Typer(no_args_is_help=True, help="Keys that seal.")
@@ -78,6 +79,21 @@ def _seals(url: Url = DEFAULT, as_json: AsJson = False) -> None:
     output.grid(("commits", "root", "signed by"), rows)
 
 
+def _witnessed(
+    seal: Annotated[Path, typer.Argument(help="The file of a seal, as its witnesses gave it back.")],
+    key: Annotated[list[str], typer.Option("--key", metavar="LINE", help="A witness's public line.")],
+    url: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Keep what witnesses have signed on a seal: bundles take it along."""
+    with writing(url) as store:
+        kept = store.witnessed(output.text_of(seal), keys=key)
+    if as_json:
+        output.print_json(asdict(kept))
+    else:
+        typer.echo(kept.checkpoint, nl=False)
+
+
 def _export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A new folder, or a file *.zip.")] = None,
@@ -89,12 +105,17 @@ def _export(
         list[str] | None,
         typer.Option("--include", metavar="CLASS", help="Contents of this privacy too: sensitive, secret."),
     ] = None,
+    since: Annotated[
+        list[Path] | None,
+        typer.Option("--since", metavar="FILE", help="An older seal that readers have; again for more."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the evidence of a run: records, contents, proofs and a verifier, to be checked by anybody."""
-    classes = [*evidence.OPEN, *(include or ())]
+    classes, older = [*evidence.OPEN, *(include or ())], [output.text_of(one) for one in since or ()]
     with writing(url) as store:
-        done = evidence.export(store, run, out or Path(f"{run}.zip"), include=classes, key=key)
+        target = out or Path(f"{run}.zip")
+        done = evidence.export(store, run, target, include=classes, key=key, since=older)
     told = {name: value if value is None else str(value) for name, value in asdict(done).items()}
     if as_json:
         output.print_json({**told, "records": done.records, "sealed": done.sealed, "withheld": done.withheld})
@@ -127,7 +148,7 @@ def _tell(found: Verified) -> None:
         where += "" if found.seq is None else f" at record {found.seq}"
         output.say(f"BAD{where}: {found.what}", "bold red")
         return
-    rows = ("run", "records", "sealed", "opened", "erased", "withheld", "verifier")
+    rows = ("run", "shows", "records", "sealed", "opened", "erased", "withheld", "verifier")
     told: list[tuple[str, object]] = [(name, getattr(found, name)) for name in rows]
     told += [("seal signed by", ", ".join(found.signed_by)), ("statement by", ", ".join(found.statement_by))]
     output.facts(told)

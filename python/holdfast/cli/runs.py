@@ -15,7 +15,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,11 +26,12 @@ from holdfast.cli.store import DEFAULT, AsJson, Url, reading, writing
 from holdfast.errors import HoldfastError
 from holdfast.gateway.outcomes import fix
 from holdfast.runtime import Runtime
+from holdfast.store.door import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.runtime import Run, Summary
+    from holdfast.runtime import Run, Summary, Worker
 
 WAITS = 4
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who does it.")]
@@ -154,7 +155,7 @@ def _print(run: Run, as_json: bool) -> None:
     if as_json:
         return output.print_json(facts)
     shown = {name: value for name, value in facts.items() if value not in (None, [], {})}
-    shown["steps"] = ", ".join(f"{step['name']} {step['status']}" for step in facts["steps"])
+    shown["steps"] = ", ".join(_step(step) for step in facts["steps"])
     waits = [_wait(wait) for wait in facts["waiting_on"]]
     if waits:
         shown["waiting_on"] = "; ".join(waits)
@@ -162,6 +163,11 @@ def _print(run: Run, as_json: bool) -> None:
         (name, value if isinstance(value, str) else output.short(value)) for name, value in shown.items()
     )
     return None
+
+
+def _step(step: dict[str, Any]) -> str:
+    told = f"{step['name']} {step['status']}"
+    return f"{told} (at most {step['timeout_ms'] / 1000:g} s)" if "timeout_ms" in step else told
 
 
 HELP = {
@@ -265,7 +271,7 @@ def _start(
 ) -> None:
     """Start a run of an agent of yours, for a worker to take, or here with --run."""
     with load(module) as rt:
-        run = rt.start_sync(agent, key=key, **_arguments(given))
+        run = rt.start_sync(agent, arguments=_arguments(given), key=key)
         if drive:
             run = rt.resume_sync(run)
         _print(run, as_json)
@@ -393,41 +399,51 @@ def _worker(
     queue: Annotated[list[str] | None, typer.Option("--queue", help="Only these queues.")] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to do.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="As it stands in the journal.")] = None,
+    own_package: Annotated[
+        bool, typer.Option("--own-package", help="Leave runs of other versions of the program to theirs.")
+    ] = False,
+    drain: Annotated[
+        float | None, typer.Option("--drain", min=0, help="Seconds after a signal; then as after a second.")
+    ] = None,
+    alive: Annotated[
+        Path | None, typer.Option("--alive", metavar="FILE", help="Touched when the store has answered.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the agents of a program of yours. Start as many on one folder as you like.
+    """Run the agents of a program of yours. Start as many on one store as you like.
 
     SIGTERM and Ctrl-C claim nothing more and let what runs come to its next wait or end; a second one gives
-    it back at once.
+    it back as soon as the tools that are on their way have answered.
     """
+    if alive is not None and not alive.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {alive.parent}", param_hint="--alive")
+    options: dict[str, Any] = {"alive": alive, "own_package": own_package, "queues": queue or []}
+    if name is not None:
+        options["name"] = name
     with load(module) as rt:
-        summary = asyncio.run(_serve(rt, concurrency, lease, queue or [], until_idle, name))
+        concurrency = config.setting("concurrency", concurrency, 8)
+        worker = rt.worker(concurrency=concurrency, lease=lease, **options)
+        summary = asyncio.run(_serve(rt, worker, until_idle, drain))
     if as_json:
         output.print_json(asdict(summary))
     else:
         output.facts(asdict(summary).items())
 
 
-async def _serve(
-    rt: Runtime,
-    concurrency: int | None,
-    lease: float | None,
-    queues: list[str],
-    until_idle: bool,
-    name: str | None,
-) -> Summary:
-    named = {} if name is None else {"name": name}
-    concurrency = config.setting("concurrency", concurrency, 8)
-    worker = rt.worker(concurrency=concurrency, lease=lease, queues=queues, **named)
-    asked: list[int] = []
+async def _serve(rt: Runtime, worker: Worker, until_idle: bool, drain: float | None) -> Summary:
+    loop = asyncio.get_running_loop()
+    later: list[asyncio.TimerHandle] = []
 
     def stop() -> None:
-        asked.append(1)
-        worker.stop(release=len(asked) > 1)
+        again = worker.stopping
+        worker.stop(release=again)
+        for timer in later:
+            timer.cancel()
+        if drain is not None and not again:
+            later.append(loop.call_later(drain, stop))
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    _ = rt.store  # says at once that it cannot be opened
-    output.complain(f"worker {worker.name} works on {Path(str(rt.store.url))}: {', '.join(rt.agent_names())}")
+    place = shown(str(rt.store.url))  # opening it says at once that it cannot be opened
+    output.complain(f"worker {worker.name} works on {place}: {', '.join(rt.agent_names())}")
     return await (worker.run_until_idle() if until_idle else worker.serve())

@@ -1,7 +1,8 @@
 """The commands of a store: audit it, mend it, read it, copy it, erase from it.
 
 ``verify``, ``journal tail``, ``sql`` and ``stats`` open it for reading only, so they work beside live
-processes and change nothing. No command here makes a store where there is none, except ``restore``.
+processes and change nothing. No command here makes a store where there is none, except ``restore`` and
+``copy``, and ``migrate`` in a database that is there.
 ``--store`` says which one, else ``HOLDFAST_STORE``, else the nearest pyproject.toml, else ``./runs``.
 """
 
@@ -21,7 +22,8 @@ import typer
 from holdfast import _core, config
 from holdfast.cli import output
 from holdfast.errors import RecordError, StoreError
-from holdfast.store import doctor, migrations, open_store, restore
+from holdfast.store import copy_store, doctor, migrations, open_store, restore
+from holdfast.store.reading import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +32,14 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # problems that people are shown; --json has all that are listed
 ERASED = "(erased)"
+SERVERS = ("postgres://", "postgresql://")
 READING = re.compile(r"\s*(select|with|values)\b", re.IGNORECASE)
 
 Url = Annotated[
-    str, typer.Option("--store", envvar="HOLDFAST_STORE", metavar="URL", help="A folder or sqlite:///path.")
+    str,
+    typer.Option(
+        "--store", envvar="HOLDFAST_STORE", metavar="URL", help="A folder, sqlite:///path or postgresql://..."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run, a session or 'store'.")]
@@ -50,6 +56,7 @@ def add_to(app: typer.Typer) -> typer.Typer:
         ("sql", _sql),
         ("backup", _backup),
         ("restore", _restore),
+        ("copy", _copy),
         ("gc", _gc),
         ("forget", _forget),
         ("migrate", _migrate),
@@ -62,21 +69,18 @@ def add_to(app: typer.Typer) -> typer.Typer:
     return journal
 
 
-def _folder(url: str) -> str:
-    """The folder of a store, for what works on folders."""
-    scheme, mark, path = url.partition("://")
-    if not mark and url != "memory:":
+def _lasting(url: str) -> str:
+    """The address of a store that outlives a process."""
+    if url != "memory:":
         return url
-    if scheme == "sqlite" and len(path) > 1 and path.startswith("/"):
-        return path[1:]
     fix = dict(_core.error_codes())["bad_url"]
-    raise StoreError("this needs a store in a folder", code="bad_url", fix=fix)
+    raise StoreError("this needs a store that lasts", code="bad_url", fix=fix)
 
 
 @contextmanager
 def writing(url: str, *, migrate: bool = False) -> Iterator[Store]:
     """A store that is there already, for writing."""
-    migrations(_folder(url))  # says that there is none, where opening would make one
+    migrations(_lasting(url))  # says that there is none, where opening would make one
     with open_store(url, migrate=migrate) as store:
         yield store
 
@@ -177,7 +181,7 @@ def _doctor(
 ) -> None:
     """Say what is wrong with a store and what to do, and lift the poison if all is well."""
     with output.watching("examining") as watch:
-        findings = doctor(_folder(store), rebuild=rebuild, accept_loss=accept_loss, watch=watch)
+        findings = doctor(_lasting(store), rebuild=rebuild, accept_loss=accept_loss, watch=watch)
     if as_json:
         output.print_json({**asdict(findings), "report": _told(findings.report)})
     else:
@@ -208,9 +212,17 @@ def _when(at: int) -> str:
 
 
 def _value(record: Record) -> tuple[Any, bool]:
-    """What a record says, and whether a content of it was erased: then all of them show as erased."""
+    """What a record says, and whether a content of it was erased: then all of them show as erased.
+
+    What is sensitive or secret is not printed; an export can be asked for the one, and nothing for the other.
+    """
+
+    def opening(content: dict[str, Any]) -> Any:  # noqa: ANN401 (any JSON, or bytes)
+        withheld = content["privacy"] in ("sensitive", "secret")
+        return f"(withheld: {content['privacy']})" if withheld else record.open(content)
+
     try:
-        return record.value, False
+        return resolved(record.kind, record.body, opening), False
     except RecordError as error:
         if error.code != "content_erased":
             raise
@@ -257,7 +269,7 @@ def _sql(
     """Run one reading statement and print its rows."""
     bare = query.strip().removesuffix(";")
     # Cut where the rows are made: the store refuses answers without a bound. A newline ends a comment.
-    bounded = f"SELECT * FROM (\n{bare}\n) LIMIT {limit + 1}" if READING.match(bare) else query  # noqa: S608
+    bounded = f"SELECT * FROM (\n{bare}\n) AS asked LIMIT {limit + 1}" if READING.match(bare) else query  # noqa: S608
     with reading(store) as opened:
         rows = opened.sql(bounded)
     if as_json:
@@ -299,6 +311,19 @@ def _restore(
     _show(told, as_json=as_json)
     if told["waiting"] and not as_json:
         output.say("runs that were open wait: what they did after the backup is unknown here")
+
+
+def _copy(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The address of a store.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="An address where no store is yet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a store to another address or engine. Open runs wait there until a person resumes them."""
+    with output.watching("copying") as watch:
+        told = copy_store(_lasting(source), _lasting(target), watch=watch)
+    _show(told, as_json=as_json)
+    if told["waiting"] and not as_json:
+        output.say("runs that are open wait in the copy: the store that it was copied from may go on")
 
 
 def _hours(hours: float) -> float:
@@ -352,11 +377,17 @@ def _migrate(
     store: Url = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the store's schema up to this version, also where older processes cannot live with it."""
-    if not plan:
+    """Bring the store's schema up to this version, also where older processes cannot live with it.
+
+    In a database that has none, it makes one.
+    """
+    if not plan and store.startswith(SERVERS):
+        # Whoever names a database that is there means it; a folder that is not there may be a typo.
+        open_store(store, migrate=True).close()
+    elif not plan:
         with writing(store, migrate=True):
             pass
-    planned = migrations(_folder(store))
+    planned = migrations(_lasting(store))
     if as_json:
         output.print_json(planned)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.conformance import suite
 from holdfast.conformance.suite import Broken, within
-from holdfast.gateway import Approvals, Approve, Denied, Deny, Gateway, Request, Suspended
+from holdfast.gateway import Approvals, Approve, Denied, Deny, Gateway, Request, Suspended, bodies
 from holdfast.primitives import new_id
 from holdfast.store import open_store
 
@@ -153,7 +153,7 @@ class Chapter(suite.Chapter["Harness", Place]):
 
 def tell(approver: AnyApprover, asked: Request) -> Any:  # noqa: ANN401 (whatever it says)
     """Asks it here, as a gateway's thread would."""
-    if inspect.iscoroutinefunction(approver):
+    if bodies.is_coroutine(approver):
         return asyncio.run(approver(asked))
     said = approver(asked)
     if inspect.iscoroutine(said):

@@ -9,13 +9,14 @@
     def test_my_store(clause):            # or a test per clause
         clause.check(MyHarness())
 
-A harness says how to open a store of yours at a new place, see :class:`Harness`; :class:`MemoryHarness` and
-:class:`FolderHarness` are those of Holdfast's own engines. Ids of clauses are stable. docs/CONFORMANCE.md
-tells more.
+A harness says how to open a store of yours at a new place, see :class:`Harness`; :class:`MemoryHarness`,
+:class:`FolderHarness` and :class:`PostgresHarness` are those of Holdfast's own engines. Ids of clauses are
+stable. docs/CONFORMANCE.md tells more.
 """
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import tempfile
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ __all__ = [
     "Harness",
     "MemoryHarness",
     "NotApplicable",
+    "PostgresHarness",
     "Result",
     "Results",
     "run",
@@ -105,3 +107,28 @@ class FolderHarness:
     def destroy(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self._folder)
+
+
+class PostgresHarness:
+    """Holdfast's own engine on PostgreSQL, in a new schema of a database each time.
+
+    Args:
+        url: the database, without a schema. The schemas that are made in it stay there.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._database = url
+        self._url = ""
+
+    def open(self, clock: FakeClock | None) -> AnyStore:
+        """A new store."""
+        mark = "&" if "?" in self._database else "?"
+        self._url = f"{self._database}{mark}schema=conformance_{secrets.token_hex(8)}"
+        return open_store(self._url, clock=clock)
+
+    def reopen(self, clock: FakeClock | None) -> AnyStore:
+        """Another handle on it."""
+        return open_store(self._url, clock=clock)
+
+    def destroy(self) -> None:
+        """Its schema goes with the database."""

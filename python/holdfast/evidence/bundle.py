@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import _core, canonical
 from holdfast import keys as keyring
-from holdfast.errors import CommandError, StoreError
+from holdfast.errors import CommandError, StoreError, VerifyError
 from holdfast.evidence.container import Folder, pack
 from holdfast.gateway.outcomes import fix
 
@@ -33,7 +33,12 @@ Privacy = Literal["public", "internal", "content_refs_only", "sensitive", "secre
 OPEN: tuple[Privacy, ...] = ("public", "internal")
 """What goes out unless more is asked for."""
 ALL = 2**53 - 1
-VERIFIER = {"__main__.py": "standalone.py", "standalone_files.py": "standalone_files.py"}
+VERIFIER = {
+    "__main__.py": "standalone.py",
+    "standalone_files.py": "standalone_files.py",
+    "standalone_fold.py": "standalone_fold.py",
+    "standalone_streams.py": "standalone_streams.py",
+}
 """The verifier in a bundle, and what it is here."""
 README = """This is a bundle of evidence about one run of an agent, made by Holdfast.
 
@@ -44,6 +49,7 @@ The verifier in here is a convenience: it proves something only if its hash is t
 streams/   one line per commit: the records as they were hashed, and what opens their contents
 facts.json what follows from them: state, calls, approvals, costs, how the run ended
 seal.txt   the signed head of the whole journal; proofs.json leads from the streams to it
+earlier.json  older seals, and what shows that this one goes on from them
 """
 
 
@@ -65,7 +71,9 @@ class Exported:
 class _Exporter:
     """Writes one bundle."""
 
-    def __init__(self, store: Store, run: str, folder: Folder, include: Sequence[str]) -> None:
+    def __init__(
+        self, store: Store, run: str, folder: Folder, include: Sequence[str], since: Sequence[str]
+    ) -> None:
         self.store, self.run, self.folder = store, run, folder
         self.core = store._core
         self.include = list(include)
@@ -74,6 +82,7 @@ class _Exporter:
         self.proofs: Json = {}
         self.counts: dict[str, Json] = {}
         self.seal = next(iter(_core.store_seals(self.core, 1)), None)
+        self.earlier = self._earlier(since)
 
     def files(self) -> None:
         """Everything but the manifest."""
@@ -100,6 +109,8 @@ class _Exporter:
         self._text("facts.json", self.audit.facts(self.run))
         if self.proofs:
             self._text("proofs.json", canonical.dumps(self.proofs))
+        if self.earlier:
+            self._text("earlier.json", canonical.dumps(self.earlier))
         self._text("schemas.json", canonical.dumps(_core.schemas()))
         self._text("README.txt", README.encode())
         for name, source in VERIFIER.items():
@@ -107,6 +118,22 @@ class _Exporter:
 
     def _text(self, name: str, data: bytes) -> None:
         self.folder.write(name, iter((data,)))
+
+    def _earlier(self, since: Sequence[str]) -> list[Json]:
+        """Older seals, and what shows that the newest one goes on from them; proofs are added on the way."""
+        found: dict[int, Json] = {}
+        for text in since:
+            told = _core.checkpoint_read(text)
+            if self.seal is None or not told["origin"].startswith(f"holdfast/{self.store.id}/"):
+                raise mismatch("the seal is another store's, or this store has none")
+            if told["size"] > self.seal["size"]:
+                raise mismatch(f"the seal covers {told['size']} commits, the newest {self.seal['size']}")
+            path = _core.store_consistency(self.core, told["size"], self.seal["size"])
+            if not _core.consistency_check(text, self.seal["checkpoint"], path):
+                raise mismatch("the store does not begin with what the seal covers")
+            if told["size"] < self.seal["size"]:
+                found[told["size"]] = {"path": path, "proofs": {}, "seal": text}
+        return [found[size] for size in sorted(found)]
 
     def _forks(self, state: Json) -> dict[str, int]:
         """What a run was forked from, oldest first, and after which record."""
@@ -160,6 +187,11 @@ class _Exporter:
         self.audit.begin(name, proof, self.forks.get(name))
         if proof is not None:
             self.proofs[name] = proof
+        for older in self.earlier:
+            size = _core.checkpoint_read(older["seal"])["size"]
+            if (then := _core.store_inclusion(self.core, name, size, until)) is not None:
+                self.audit.earlier(older["seal"], then)
+                older["proofs"][name] = then
 
         def lines() -> Iterator[bytes]:
             for text, _ in self._pages(name, until):
@@ -191,6 +223,7 @@ def export(
     *,
     include: Sequence[Privacy] = OPEN,
     key: Key | None = None,
+    since: Sequence[str] = (),
 ) -> Exported:
     """Writes the evidence of a run into a new folder, or into one file if the target ends in ``.zip``.
 
@@ -200,6 +233,8 @@ def export(
         target: where to.
         include: contents of these classes of privacy go out; others are named as withheld.
         key: signs a statement about the bundle, an in-toto statement in a DSSE envelope beside it.
+        since: texts of older seals that readers have kept; the bundle shows that its own goes on from them,
+            and what of the run was there by then.
     """
     path = Path(target)
     one_file = path.suffix == ".zip"
@@ -210,16 +245,21 @@ def export(
     secret = None if key is None else keyring.sealing(key)
     with tempfile.TemporaryDirectory(prefix="holdfast-", dir=path.parent) as kept:
         folder = Folder(Path(kept) / "bundle")
-        exporter = _Exporter(store, run, folder, include)
+        exporter = _Exporter(store, run, folder, include, since)
         exporter.files()
-        (folder.path / "manifest.json").write_bytes(exporter.manifest())
+        folder.write("manifest.json", iter((exporter.manifest(),)))
         if one_file:
-            pack(folder.path, path)
+            pack(folder, path)
         else:
             shutil.move(folder.path, path)
     envelope = None if secret is None else _signed(path, exporter, secret)
     own = exporter.counts[run]
     return Exported(path, run, own["records"], own["sealed"], len(own["withheld"]), envelope)
+
+
+def mismatch(told: str) -> VerifyError:
+    """Seals do not fit."""
+    return VerifyError(told, code="seal_mismatch", fix=fix("seal_mismatch"))
 
 
 def digest_of(path: Path) -> str:

@@ -32,24 +32,29 @@ class Folder:
         path.mkdir(parents=True)
         self.path = path
         self.rows: list[dict[str, object]] = []
+        self.sums: dict[str, int] = {}
+        """The CRC-32 of each file: who packs them need not read them for that."""
 
     def write(self, name: str, pieces: Iterator[bytes]) -> None:
         """Writes a file and keeps its hash for the manifest."""
         whole = self.path / name
         whole.parent.mkdir(exist_ok=True)
-        digest = _core.FileHash()
+        digest, sum_ = _core.FileHash(), 0
         with whole.open("wb") as file:
             for piece in pieces:
                 digest.update(piece)
+                sum_ = zlib.crc32(piece, sum_)
                 file.write(piece)
         sha256, count = digest.end()
+        self.sums[name] = sum_
         self.rows.append({"bytes": count, "name": name, "sha256": sha256})
 
 
-def pack(folder: Path, target: Path) -> None:
+def pack(folder: Folder, target: Path) -> None:
     """One file of a folder's files, in the order of their names."""
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    total = sum((folder / name).stat().st_size for name in names)
+    names = sorted(folder.sums)
+    sizes = {name: (folder.path / name).stat().st_size for name in names}
+    total = sum(sizes.values())
     if total + 256 * (len(names) + 1) > ZIP_BYTES_MAX or len(names) > standalone.FILES:
         raise StoreError(
             "the bundle is too large for one file: export it into a folder",
@@ -60,24 +65,20 @@ def pack(folder: Path, target: Path) -> None:
     with hidden.open("wb") as out:
         directory = b""
         for name in names:
-            offset = out.tell()
-            directory += _stored(folder / name, name.encode("ascii"), offset, out)
+            offset, row = out.tell(), (name.encode("ascii"), folder.sums[name], sizes[name])
+            out.write(standalone.local(*row))
+            _copied(folder.path / name, out)
+            directory += standalone.central(*row, offset)
         at = out.tell()
         out.write(directory + standalone.ending(len(names), len(directory), at))
     hidden.replace(target)
 
 
-def _stored(path: Path, name: bytes, offset: int, out: BinaryIO) -> bytes:
-    """Writes a file's header and bytes; its line in the directory."""
-    crc, size = 0, 0
+def _copied(path: Path, out: BinaryIO) -> None:
+    """Adds a file's bytes."""
     with path.open("rb") as file:
         while piece := file.read(standalone.PIECE):
-            crc, size = zlib.crc32(piece, crc), size + len(piece)
-        out.write(standalone.local(name, crc, size))
-        file.seek(0)
-        while piece := file.read(standalone.PIECE):
             out.write(piece)
-    return standalone.central(name, crc, size, offset)
 
 
 def opened(path: Path) -> standalone.Container:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.evidence import attribution, bundle, diff, picture, replay, safety, shadow, travel, verifying
+from holdfast.evidence import (
+    attribution,
+    bundle,
+    diff,
+    opening,
+    picture,
+    replay,
+    safety,
+    shadow,
+    travel,
+    verifying,
+)
+from holdfast.evidence.aio import AsyncEvidence
 from holdfast.evidence.attribution import By
 from holdfast.evidence.journal import Journal
 from holdfast.evidence.review import review
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from holdfast.evidence.attribution import Failure, Spent
     from holdfast.evidence.bundle import Exported, Privacy
@@ -29,24 +41,41 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.store import Seal
 
+    Told = str | Run | Journal | Path
+    """A run of the store, a journal, or the path of a bundle."""
+
 Json = dict[str, Any]
 
 
 class Evidence:
-    """Reads and proves the past of a runtime's runs. Nothing here but :meth:`seal` writes to the store."""
+    """Reads and proves the past of a runtime's runs. Nothing here writes to the store but :meth:`seal` and
+    :meth:`witnessed`.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.aio = AsyncEvidence(self)
+        """What takes its time, to be awaited."""
 
-    def journal(self, run: str | Run | Journal) -> Journal:
-        """The facts of a run, as they are now."""
+    def journal(self, run: Told) -> Journal:
+        """The facts of a run, as they are now, or as the bundle at a path has them.
+
+        Raises:
+            VerifyError: the bundle is not good; with what is wrong with it.
+        """
         if isinstance(run, Journal):
             return run
+        if isinstance(run, Path):
+            return opening.journal(run)[0]
         return Journal.of(self._runtime.store, run if isinstance(run, str) else run.id)
 
     def seal(self, key: Key, *, by: str = "holdfast") -> Seal:
         """Signs a head over everything that was committed so far: keep it elsewhere."""
         return self._runtime.store.seal(key, by=by)
+
+    def witnessed(self, checkpoint: str, *, keys: Sequence[str]) -> Seal:
+        """Keeps what witnesses have signed on a copy of a seal; bundles under that seal take it along."""
+        return self._runtime.store.witnessed(checkpoint, keys=keys)
 
     def export(
         self,
@@ -55,17 +84,18 @@ class Evidence:
         *,
         include: Sequence[Privacy] = bundle.OPEN,
         key: Key | None = None,
+        since: Sequence[str] = (),
     ) -> Exported:
         """Writes a run's evidence into a new folder or a ``*.zip``; see :func:`holdfast.evidence.export`."""
         name = run if isinstance(run, str) else run.id
-        return bundle.export(self._runtime.store, name, target, include=include, key=key)
+        return bundle.export(self._runtime.store, name, target, include=include, key=key, since=since)
 
     @staticmethod
     def verify(path: str | Path, *, keys: Sequence[str] = (), seals: Sequence[str] = ()) -> Verified:
         """Verifies a bundle; see :func:`holdfast.evidence.verify`."""
         return verifying.verify(path, keys=keys, seals=seals)
 
-    def at(self, run: str | Run | Journal, seq: int | None = None) -> Moment:
+    def at(self, run: Told, seq: int | None = None) -> Moment:
         """Where a run stood after a record: state, ledger, costs, open approvals, waits.
 
         Raises:
@@ -73,7 +103,7 @@ class Evidence:
         """
         return travel.moment(self.journal(run), seq)
 
-    def frames(self, run: str | Run | Journal) -> Iterator[Frame]:
+    def frames(self, run: Told) -> Iterator[Frame]:
         """Frame by frame, what changed."""
         return travel.frames(self.journal(run))
 
@@ -88,11 +118,14 @@ class Evidence:
             pure: run the bodies of tools that declare ``effect="pure"``: they leave no record. Without
                 this, such a call ends the replay too.
         """
-        return self._runtime._sync(replay.replay(self._runtime, self.journal(run), pure=pure))
+        return self._runtime._sync(self._replay(run, pure=pure))
+
+    async def _replay(self, run: str | Run, *, pure: bool) -> Replay:
+        return await replay.replay(self._runtime, self.journal(run), pure=pure)
 
     def shadow(
         self,
-        run: str | Run,
+        run: Told,
         *,
         agent: Agent[..., Any] | str | None = None,
         policy: Policy | Mapping[str, Any] | str | Path | None = None,
@@ -103,32 +136,34 @@ class Evidence:
         Nothing leaves: each effect is given back from the run's ledger, by name and arguments, or refused.
 
         Args:
-            run: the run.
+            run: the run; from a bundle too, which has not its chance: draws are the shadow's own then.
             agent: another agent of this runtime; the run's own, unless given.
             policy: another policy; the store's active one, unless given.
             pure: run the bodies of tools that declare ``effect="pure"``.
         """
-        work = shadow.shadow(self._runtime, self.journal(run), agent=agent, policy=policy, pure=pure)
-        return self._runtime._sync(work)
+        return self._runtime._sync(self._shadow(run, agent=agent, policy=policy, pure=pure))
 
-    def replay_safety(self, run: str | Run | Journal) -> Safety:
+    async def _shadow(self, run: Told, **options: Any) -> Shadow:  # noqa: ANN401 (as above)
+        return await shadow.shadow(self._runtime, self.journal(run), **options)
+
+    def replay_safety(self, run: Told) -> Safety:
         """Whether a run can be replayed: every cause against it, and the record."""
         return safety.safety(self.journal(run))
 
-    def golden(self, run: str | Run | Journal) -> bytes:
+    def golden(self, run: Told) -> bytes:
         """A run as a small canonical JSON document, without ids and times: record it once, compare in CI."""
         return picture.golden(self.journal(run))
 
-    def diff(self, one: str | Run | Journal | bytes, other: str | Run | Journal | bytes) -> Diff:
+    def diff(self, one: Told | bytes, other: Told | bytes) -> Diff:
         """What differs between two runs, by dimension; either may be a golden document."""
         return diff.diff(self._picture(one), self._picture(other))
 
-    def _picture(self, run: str | Run | Journal | bytes) -> Json:
+    def _picture(self, run: Told | bytes) -> Json:
         if isinstance(run, bytes):
             return picture.read_golden(run)
         return picture.picture(self.journal(run))
 
-    def review(self, run: str | Run | Journal, *, max_usd: float | None = None) -> Review:
+    def review(self, run: Told, *, max_usd: float | None = None) -> Review:
         """Checks over a run that can fail, as blockers and warnings.
 
         Args:
@@ -146,17 +181,15 @@ class Evidence:
         seals = [record.position for record in store.read("store") if record.kind == "seal.signed"]
         return bool(seals) and seals[-1] > journal.facts[-1].frame
 
-    def costs(
-        self, by: By | str = By.AGENT, *, runs: Iterable[str | Run | Journal] | None = None
-    ) -> list[Spent]:
+    def costs(self, by: By | str = By.AGENT, *, runs: Iterable[Told] | None = None) -> list[Spent]:
         """What runs cost, by ``agent``, ``step``, ``tool``, ``model`` or ``day``; all runs unless given."""
         return attribution.costs(self._journals(runs), By(by))
 
-    def failures(self, *, runs: Iterable[str | Run | Journal] | None = None) -> list[Failure]:
+    def failures(self, *, runs: Iterable[Told] | None = None) -> list[Failure]:
         """How runs failed, by a signature that the same bug has in every run; all runs unless given."""
         return attribution.failures(self._journals(runs))
 
-    def _journals(self, runs: Iterable[str | Run | Journal] | None) -> Iterator[Journal]:
+    def _journals(self, runs: Iterable[Told] | None) -> Iterator[Journal]:
         if runs is None:
             runs = [row["id"] for row in self._runtime.store.sql("SELECT id FROM runs ORDER BY stream")]
         return (self.journal(run) for run in runs)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 ENDED = frozenset(("completed", "failed", "cancelled"))
+LIMITS = ("concurrency", "wall_ms")
+"""What nobody is asked for more of."""
 STEP_AFTER = {
     "step.claimed": "running",
     "step.retry_scheduled": "retry_scheduled",
@@ -395,7 +397,7 @@ class Fold:
             case "budget.settled":
                 self.reserved.pop(call, None)
                 self._use(body["amounts"])
-            case "budget.refused" if self.budget.get("on_exceeded") != "ask":
+            case "budget.refused" if self.budget.get("on_exceeded") != "ask" or body["account"] in LIMITS:
                 self._deny(fact, [{"code": "budget.exceeded"}])
             case "budget.escrowed":
                 self.escrowed[body["child"]] = body["amounts"]

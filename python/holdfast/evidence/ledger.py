@@ -89,10 +89,19 @@ class Ledger:
             raise EffectFailed(message, error=error, code=str(failure.get("code") or "effect_failed"))
         raise type(error, (Exception,), {})(message)  # a read that fails is known by the name of its error
 
-    def decision(self, tool: str, arguments: object) -> Json | None:
-        """What people said about a request of the same tool with the same arguments, once."""
+    def decision(self, tool: str, arguments: object, redacted: tuple[str, ...] = ()) -> Json | None:
+        """What people said about a request of the same tool with the same arguments, once.
+
+        Args:
+            tool: its name.
+            arguments: as they are shown now.
+            redacted: what of them is not.
+        """
         for request in self.decisions:
-            if request["tool"] == tool and request["arguments"] == arguments and request.get("by"):
+            known = request["arguments"]
+            if redacted and not isinstance(known, Gone):
+                known = _core.redacted(known, list(redacted))
+            if request["tool"] == tool and known == arguments and request.get("by"):
                 self.decisions.remove(request)
                 return request
         return None

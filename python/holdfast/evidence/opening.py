@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.errors import VerifyError
-from holdfast.evidence import standalone
 from holdfast.evidence.container import opened
 from holdfast.evidence.journal import Journal
+from holdfast.evidence.standalone_streams import frame
 from holdfast.evidence.verifying import verify
 from holdfast.gateway.outcomes import fix
 
@@ -52,7 +52,7 @@ def _stream(files: Container, manifest: dict[str, Any], name: str, parent: Journ
     contents: dict[str, Any] = {}
     blobs = {f"sha256:{one[6:]}": files.read(one)[16:] for one in files.places if one.startswith("blobs/")}
     for number, line in enumerate(files.read(f"streams/{name}.jsonl").decode().split("\n")[:-1], 1):
-        kept, records = standalone.frame(line)
+        kept, records = frame(line)
         for commit, (salt, text) in kept.items():
             contents[commit] = {"salt": salt, "value": _core.canonical_loads(text)}
         texts += [text.encode() for _, text in records]

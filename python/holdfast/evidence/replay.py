@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 GRACE = 5.0
 """Seconds without anything asked after which code that is run again counts as stuck, at most."""
-OPEN = frozenset(("pending", "running", "retry_scheduled"))
-"""Steps whose code may do more than was recorded: somebody was in the middle of it."""
+OPEN = frozenset(("pending", "running", "retry_scheduled", "cancelled"))
+"""Steps whose code may do more than was recorded: somebody was in the middle, or a person stopped it."""
 
 
 class Verdict(StrEnum):
@@ -130,6 +130,9 @@ class Replay:
 
 async def replay(runtime: Runtime, journal: Journal, *, pure: bool = False) -> Replay:
     """Runs every step of a run again that was ever claimed, in the order in which they were made."""
+    if journal.store != runtime.store.id:
+        told = "a bundle has not the seed that calls are known by: replay the run where its store is"
+        raise refuse("no_such_run", told)
     fold, found = journal.fold(), []
     claimed = {fact.step for fact in journal.kinds("step.claimed")}
     for name, step in fold.steps.items():
@@ -267,6 +270,8 @@ class _Step:
         then = self.then()
         if came.error is not None:
             now: Json = {"status": "failed", "error": came.error}
+            if then["status"] in OPEN and "error" not in then:
+                return self._told(Verdict.SAME, "the code goes on where the journal ends", now)
             same = then.get("error") == came.error
             return self._told(Verdict.SAME if same else Verdict.DIFFERS, "" if same else "the error", now)
         now = {"status": "completed", "result": came.result}

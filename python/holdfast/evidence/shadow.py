@@ -91,6 +91,8 @@ class _Acting(Context):
     def _drawn(self, what: str) -> bytes:
         self._conductor.check_open()
         lane, stage = self._lane(), self._runtime
+        if stage.journal.store != stage.then.id:
+            return super()._drawn(what)  # a bundle has not the seed: chance is the shadow's own
         place = f"{lane.path} {what} {stage.step_then(self._claim.step)}"
         return _core.run_random(stage.then._core, stage.journal.run, place, lane.count(what))
 
@@ -219,7 +221,7 @@ class _Stage(Runtime):
 
     def _decides(self, approval: str) -> bool:
         request = self.approvals.get(approval)
-        said = self.ledger.decision(request.tool, request.arguments)
+        said = self.ledger.decision(request.tool, request.arguments, request.redacted)
         if said is None:
             self.ledger.refused.append(Refused("approval", request.tool, request.arguments))
             return False

@@ -235,6 +235,31 @@ def leads_to(leaf: bytes, n: int, size: int, path: list[bytes], root: bytes) -> 
     return last == 0 and leaf == root
 
 
+def goes_on(old: tuple[int, bytes], new: tuple[int, bytes], path: list[bytes]) -> bool:
+    """Whether a path shows that a tree begins with an older one (RFC 9162, 2.1.4.2)."""
+    (size, root), (new_size, new_root) = old, new
+    if size in (0, new_size):
+        return size <= new_size and not path and (size == 0 or root == new_root)
+    steps = [root, *path] if size & (size - 1) == 0 else list(path)
+    if size > new_size or not steps:
+        return False
+    at, last = size - 1, new_size - 1
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    before = after = steps[0]
+    for step in steps[1:]:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            before, after = node(step, before), node(step, after)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            after = node(after, step)
+        at, last = at >> 1, last >> 1
+    return last == 0 and (before, after) == (root, new_root)
+
+
 def checkpoint(text: str) -> tuple[str, int, bytes]:
     """Origin, size and root of a seal."""
     try:
@@ -244,8 +269,8 @@ def checkpoint(text: str) -> tuple[str, int, bytes]:
         raise Bad("bad_seal", "the seal cannot be read") from None
 
 
-def signed(text: str, key: str) -> bool:
-    """Whether a key has signed a seal; False if there is nothing here to check signatures with."""
+def signed(text: str, key: str) -> str | None:
+    """Who has signed a seal, and when, if a witness; None if there is nothing here to check that with."""
     name, _, rest = key.partition("+")
     _, _, coded = rest.partition("+")
     try:
@@ -262,15 +287,17 @@ def signed(text: str, key: str) -> bool:
     found = next((mark[4:] for mark in own if mark[:4] == number), None)
     if found is None:
         raise Bad("seal_unsigned", f"no signature of the key {name} is on the seal")
+    who = name
     if public[0] == 4:  # a witness signs with a time
-        body, found = f"cosignature/v1\ntime {int.from_bytes(found[:8], 'big')}\n{body}", found[8:]
+        when, found = int.from_bytes(found[:8], "big"), found[8:]
+        body, who = f"cosignature/v1\ntime {when}\n{body}", f"{name} at {when}"
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
-        return False
+        return None
     try:
         Ed25519PublicKey.from_public_bytes(public[1:]).verify(found, body.encode())
     except (InvalidSignature, ValueError):
         raise Bad("seal_forged", f"the signature of {name} is not its own, or of another text") from None
-    return True
+    return who

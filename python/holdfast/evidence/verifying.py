@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast import _core, canonical
 from holdfast.errors import CanonicalError, HoldfastError, RecordError, VerifyError
 from holdfast.evidence import standalone
-from holdfast.evidence.bundle import VERIFIER, digest_of, envelope_of, statement_of
+from holdfast.evidence.bundle import VERIFIER, digest_of, envelope_of, mismatch, statement_of
 from holdfast.evidence.container import altered, opened
 from holdfast.evidence.standalone_files import Bad
+from holdfast.evidence.standalone_streams import SHOWS, shows
 from holdfast.gateway.outcomes import fix
 
 if TYPE_CHECKING:
@@ -36,8 +37,13 @@ class Verified:
     opened: int = 0
     erased: int = 0
     withheld: int = 0
+    shows: str = "nothing"
+    """How much of the run is shown to be there: ``whole``, ``may_be_retried``, ``open`` or ``unsealed``;
+    ``nothing`` if the bundle is not good."""
     streams: Json = field(default_factory=dict)
     """Each stream of the bundle: its records, and how many of them are under the seal."""
+    kept: list[Json] = field(default_factory=list)
+    """Each seal that was given: how many commits it covers, and how many of the run's records."""
     signed_by: list[str] = field(default_factory=list)
     """Keys that were given and have signed the seal; a witness with the second in which it saw it."""
     statement_by: list[str] = field(default_factory=list)
@@ -76,10 +82,11 @@ class _Audit:
         if not standalone.is_manifest(manifest):
             raise altered("manifest.json", "it is not one, or names files that no bundle has")
         self.run_id: str = manifest["run"]
+        self.store: str = manifest["store"]
         self._files(manifest)
         self.audit = _core.BundleAudit(manifest["store"])
         self._blobs()
-        self._seal()
+        self._seal(manifest)
         self._streams(manifest)
         if self.odd is not None:
             raise self.odd
@@ -129,8 +136,10 @@ class _Audit:
             if name.startswith("blobs/"):
                 self.audit.blob(f"sha256:{name.removeprefix('blobs/')}", self.files.read(name))
 
-    def _seal(self) -> None:
+    def _seal(self, manifest: Json) -> None:
         self.told["signed_by"] = []
+        self.earlier: list[Json] = []
+        self.held: list[int | None] = []
         if "seal.txt" not in self.files.places:
             if self.seals:
                 raise VerifyError("the bundle has no seal", code="seal_unsigned", fix=fix("seal_unsigned"))
@@ -140,10 +149,11 @@ class _Audit:
             return
         seal = self.files.read("seal.txt").decode("utf-8", "replace")
         self.audit.seal(seal)
-        for kept in self.seals:
-            self._kept(seal, kept)
+        self._earlier(manifest, seal)
+        self.held = [self._kept(seal, kept) for kept in self.seals]
+        copies = [kept for kept, at in zip(self.seals, self.held, strict=True) if at is None]
         for key in self.keys:
-            self._signed(key, [seal, *self.seals])
+            self._signed(key, [seal, *copies])
         if not self.keys and not self.seals:
             self.said.append("nobody's signature was checked: pass the key that the seal is signed with")
 
@@ -162,39 +172,85 @@ class _Audit:
             self.told["signed_by"].append(name if when is None else f"{name} at {when}")
             return
 
-    def _kept(self, seal: str, kept: str) -> None:
-        own, other = _core.checkpoint_read(seal), _core.checkpoint_read(kept)
-        same = all(own[part] == other[part] for part in ("origin", "size", "root"))
-        if not same:
-            told = (
-                f"the bundle is under a seal over {own['size']} leaves, the kept one is over {other['size']}:"
-                " a bundle can be held only against the seal that it was exported under"
-            )
-            raise VerifyError(told, code="seal_mismatch", fix=fix("seal_mismatch"))
-        self.said.append("the seal is the one that was kept elsewhere")
+    def _earlier(self, manifest: Json, seal: str) -> None:
+        """Older seals that the bundle has: its own seal goes on from each."""
+        if "earlier.json" not in self.files.places:
+            return
+        self.earlier = standalone.older(self.files.read("earlier.json"))
+        for older in self.earlier:
+            origin = _core.checkpoint_read(older["seal"])["origin"]
+            ours = origin.startswith(f"holdfast/{manifest['store']}/")
+            if not ours or not _core.consistency_check(older["seal"], seal, older["path"]):
+                told = "an older seal in it is not what the newer one goes on from"
+                raise VerifyError(told, code="proof_invalid", fix=fix("proof_invalid"))
+            if not older["proofs"].keys() <= set(manifest["streams"]):
+                raise altered("earlier.json", "it has proofs of streams that are not there")
+
+    def _kept(self, seal: str, kept: str) -> int | None:
+        """Which of the older seals a kept one is; none if it is the bundle's own."""
+        other = _core.checkpoint_read(kept)
+        for at, known in enumerate([seal, *(older["seal"] for older in self.earlier)]):
+            own = _core.checkpoint_read(known)
+            if all(own[part] == other[part] for part in ("origin", "size", "root")):
+                return at - 1 if at else None
+        own = _core.checkpoint_read(seal)
+        raise mismatch(
+            f"the bundle is under a seal over {own['size']} commits, the kept one over {other['size']}, and"
+            " nothing in the bundle leads from one to the other: have it exported since the kept seal"
+        )
 
     def _streams(self, manifest: Json) -> None:
         proofs = self._json("proofs.json") if "proofs.json" in self.files.places else {}
         if not proofs.keys() <= set(manifest["streams"]):
             raise altered("proofs.json", "it has proofs of streams that are not there")
         left: set[str] = set()
+        named: set[str] = set()
         for name in manifest["streams"]:
             file = f"streams/{name}.jsonl"
             if file not in self.files.places:
                 raise altered(file, "it is missing")
             self.audit.begin(name, proofs.get(name), manifest["forks"].get(name))
+            for older in self.earlier:
+                if name in older["proofs"]:
+                    self.audit.earlier(older["seal"], older["proofs"][name])
             for piece in self.files.pieces(file):
                 self.audit.push(piece)
             counts = self.audit.end(manifest["withheld"])
             left.update(counts["withheld"])
+            named.update(counts["named"])
             self._whole(name, counts, manifest)
             if name == manifest["run"]:
                 keep = ("records", "sealed", "opened", "erased")
                 self.told |= {part: counts[part] for part in keep}
                 self.told["withheld"] = len(counts["withheld"])
-        if left != set(manifest["withheld"]):
-            raise altered("manifest.json", "it withholds contents that no record has, or that are there")
+                self._then(name, counts)
+        if odd := set(manifest["withheld"]) - left:
+            told = f"it withholds {min(odd)}, which was erased, or is there, or no record has"
+            raise altered("manifest.json", told)
+        blobs = {f"sha256:{name[6:]}" for name in self.files.places if name.startswith("blobs/")}
+        if odd := blobs - named:
+            raise altered(f"blobs/{min(odd)[7:]}", "no record names it")
         self._covered()
+
+    def _then(self, run: str, counts: Json) -> None:
+        """What of the run each kept seal covers."""
+        proven = [at for at, older in enumerate(self.earlier) if run in older["proofs"]]
+        sealed = dict(zip(proven, counts["earlier"], strict=True))
+        self.told["kept"] = []
+        for kept, at in zip(self.seals, self.held, strict=False):
+            size = _core.checkpoint_read(kept)["size"]
+            covered = counts["sealed"] if at is None else sealed.get(at, 0)
+            self.told["kept"].append({"sealed": covered, "size": size})
+            if at is None:
+                self.said.append("the seal is the one that was kept elsewhere")
+                continue
+            told = (
+                f"the seal goes on from the one over {size} commits that was kept elsewhere, and {covered} of"
+                f" {counts['records']} records of the run were there by then"
+            )
+            self.said.append(told)
+            if not self.keys:
+                self.said.append("what came since then stands under a seal whose signature nobody checked")
 
     def _whole(self, name: str, counts: Json, manifest: Json) -> None:
         """A good seal over nothing of a stream would prove nothing. What was forked is bound by its fork."""
@@ -214,10 +270,10 @@ class _Audit:
         sealed, records = self.told["sealed"], self.told["records"]
         if sealed:
             self.said.append(f"{sealed} of {records} records of the run are under the seal")
-        if sealed and "end" not in self.audit_facts(self.run_id):
-            self.said.append(
-                "the run has not ended in it: that it went on, and that is left out, only the store can show"
-            )
+        state = self.audit.state(self.run_id) or {}
+        word = shows(sealed, state.get("end"))
+        self.told["shows"] = word
+        self.said.append(SHOWS[word])
         if 0 < sealed < records:
             told = (
                 f"records {sealed + 1} to {records} are not: whoever made the bundle could have written them"
@@ -249,7 +305,15 @@ class _Audit:
             self.signed.add(key)
             if told["subject"][0]["digest"]["sha256"] != digest_of(self.path):
                 raise altered(envelope_of(self.path).name, "it speaks of another bundle")
+            if told["predicate"] != self._predicate():
+                raise altered(envelope_of(self.path).name, "it says something else of the run")
             self.told["statement_by"].append(name)
+            self.said.append(f"{name} says that the store had no more of the run when this was exported")
+
+    def _predicate(self) -> Json:
+        facts = self.audit_facts(self.run_id)
+        own = {"head": facts["head"], "records": facts["records"], "sealed": self.told["sealed"]}
+        return {**own, "run": self.run_id, "store": self.store}
 
 
 def verify(path: str | Path, *, keys: Sequence[str] = (), seals: Sequence[str] = ()) -> Verified:
@@ -258,7 +322,8 @@ def verify(path: str | Path, *, keys: Sequence[str] = (), seals: Sequence[str] =
     Args:
         path: a folder or a file.
         keys: public lines of keys; each must have signed the seal.
-        seals: texts of seals that were kept elsewhere; the bundle's must be the same.
+        seals: texts of seals that were kept elsewhere; the bundle's must be the same, or the bundle must show
+            that its own goes on from them.
     """
     audit: _Audit | None = None
     try:

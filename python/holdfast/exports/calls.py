@@ -30,6 +30,8 @@ DONE = frozenset(
 )
 """What does a call by its own frame."""
 NOTHING = ("no_effect", "cancelled")
+LIMITS = ("concurrency", "wall_ms")
+"""What nobody is asked for more of."""
 DENYING = ("before_tool_call", "before_approval_request", "after_approval_decision")
 
 
@@ -265,7 +267,7 @@ class Calls:
             call.settle(record.at, "denied_by_rule")
 
     def _refused(self, call: Call, record: Record) -> None:
-        if not self.asks_for_budget:
+        if not self.asks_for_budget or record.body["account"] in LIMITS:
             call.settle(record.at, "denied_by_rule")
 
     def _policy(self, call: Call, record: Record) -> None:

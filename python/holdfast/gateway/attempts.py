@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast import _core
 from holdfast.errors import CommandError, HoldfastError, StoreError
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+Again = Literal["scheduled", "on_demand", "never"]
+"""When work that failed, and may be tried again, is: by a worker after its backoff, by whoever asks next, or
+by nobody."""
 ENDED = frozenset(("completed", "failed", "cancelled"))
 
 
@@ -92,11 +95,11 @@ class Step:
         return ruled
 
 
-def attempt(gateway: Gateway, claim: Claim, body: Callable[[Step], Any]) -> str:
+def attempt(gateway: Gateway, claim: Claim, body: Callable[[Step], Any], again: Again = "scheduled") -> str:
     """Runs a step's work between the hooks of its run, and ends the claim by what came of it."""
     step = Step(gateway, claim)
     try:
-        came_to = _worked(step, body)
+        came_to = _worked(step, body, again)
     except CommandError as error:
         if error.code != "cancel_requested":
             raise  # the step is another's by now: there is nobody to tell
@@ -107,7 +110,7 @@ def attempt(gateway: Gateway, claim: Claim, body: Callable[[Step], Any]) -> str:
     return came_to
 
 
-def _worked(step: Step, body: Callable[[Step], Any]) -> str:
+def _worked(step: Step, body: Callable[[Step], Any], again: Again) -> str:
     store, claim = step.gateway.store, step.claim
     ruled = step.asks("run_starting", {"agent": claim.agent, "attempt": claim.attempt})
     step.context.extend(ruled["context"])
@@ -126,7 +129,10 @@ def _worked(step: Step, body: Callable[[Step], Any]) -> str:
     except Exception as error:
         # A refusal or a failed effect would come again; what did not happen may be tried.
         final = isinstance(error, HoldfastError) and not isinstance(error, NoEffect)
-        store.fail(claim, error, retryable=not final)
+        if again == "on_demand" and not final:
+            store.release(claim, reason="yielded")
+        else:
+            store.fail(claim, error, retryable=not final and again != "never")
         return "failed"
     finally:
         bodies.INSIDE.reset(inside)

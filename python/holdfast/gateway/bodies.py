@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import os
 import threading
 import time
+import types
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.outcomes import fix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
 
 ABANDONED_MAX = 64
 """As in the core's limits."""
@@ -141,6 +143,12 @@ def living(call: str) -> Iterator[None]:
                 del LIVING[call]
 
 
+def is_coroutine(body: object) -> bool:
+    """Whether a body is one for the loop: an ``async def``, or an object whose ``__call__`` is one."""
+    own = type(body).__call__ if callable(body) else None
+    return inspect.iscoroutinefunction(body) or inspect.iscoroutinefunction(own)
+
+
 def _elapsed(begun: float) -> int:
     return round((time.monotonic() - begun) * 1000)
 
@@ -172,14 +180,40 @@ _LATE = "holdfast: the body's deadline"
 async def _awaited(body: Callable[[], Any], timeout: float) -> Any:  # noqa: ANN401
     inside = INSIDE.set(True)
     try:
-        async with asyncio.timeout(timeout) as deadline:
-            return await body()
-    except TimeoutError:
-        if deadline.expired():
-            raise TimeoutError(_LATE) from None
-        raise
+        work, loop = body(), asyncio.get_running_loop()
+        begun = loop.time()
+        # What never waits cannot be interrupted either: a deadline is set when it waits for the first time.
+        try:
+            asked = work.send(None)
+        except StopIteration as end:
+            return end.value
+        try:
+            async with asyncio.timeout_at(begun + timeout) as deadline:
+                return await _rest(work, asked)
+        except TimeoutError:
+            if deadline.expired():
+                raise TimeoutError(_LATE) from None
+            raise
     finally:
         INSIDE.reset(inside)
+
+
+@types.coroutine
+def _rest(work: Coroutine[Any, Any, Any], asked: object) -> Generator[Any, Any, Any]:
+    """Goes on with a coroutine of this task that has begun and asked the loop for something."""
+    try:
+        while True:
+            try:
+                told = yield asked
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as error:
+                asked = work.throw(error)
+            else:
+                asked = work.send(told)
+    except StopIteration as end:
+        return end.value
 
 
 async def arun(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ran:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     Done = Callable[[Any, BaseException | None], None]
 
 OUTSIDE: contextvars.ContextVar[Any] = contextvars.ContextVar("holdfast_lane", default=None)
-"""The lane that code runs in; bodies of tools and hooks run in none."""
+"""The lane that code runs in; bodies of tools and hooks run in :data:`NOWHERE`."""
+NOWHERE = object()
+"""Where bodies run: what they would ask of a context is not asked again when their outcome is served."""
 
 
 class Frozen(BaseException):
@@ -118,7 +120,7 @@ class _Awaited(_Body):
         super().__init__(courier, asked)
         context = contextvars.copy_context()
         context.run(INSIDE.set, True)
-        context.run(OUTSIDE.set, None)
+        context.run(OUTSIDE.set, NOWHERE)
         self._task: asyncio.Task[Any] = courier._loop.create_task(self._body(), context=context)
         self._task.add_done_callback(self._heard)
 
@@ -148,7 +150,7 @@ class _Threaded(_Body):
 
     def __init__(self, courier: Courier, asked: Run) -> None:
         self._task = bodies._Task(asked.body)
-        self._task.context.run(OUTSIDE.set, None)
+        self._task.context.run(OUTSIDE.set, NOWHERE)
         self._task.heard = self._hear
         super().__init__(courier, asked)
         try:

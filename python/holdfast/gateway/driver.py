@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from holdfast import _core
 from holdfast.gateway import bodies
-from holdfast.gateway.attempts import Step, attempt
+from holdfast.gateway.attempts import Again, Step, attempt
 from holdfast.gateway.hooks import Hook, Observer, Subject, spec_of
 from holdfast.gateway.outcomes import Call, NoEffect
 from holdfast.gateway.passage import Asked, Passenger, hidden, unknown_tool
@@ -45,10 +46,10 @@ class Body:
     body: Callable[[Any], Any]
     timeout: float
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         """Whether its body is a coroutine."""
-        return inspect.iscoroutinefunction(self.body)
+        return bodies.is_coroutine(self.body)
 
 
 class Evaluator(Body):
@@ -205,7 +206,7 @@ class Gateway:
 
         def register(body: Callable[[Subject], Any]) -> Hook:
             spec = spec_of(
-                name or body.__name__,
+                name or _called(body),
                 point,
                 rights=tuple(rights),
                 blocking=blocking,
@@ -232,7 +233,7 @@ class Gateway:
         """Registers a function that returns ``"allow"``, ``"ask"`` or ``"deny"``; it can only tighten."""
 
         def register(body: Callable[[Subject], Any]) -> Evaluator:
-            evaluator, called = Evaluator(body, timeout), name or body.__name__
+            evaluator, called = Evaluator(body, timeout), name or _called(body)
             if called in self.evaluators:
                 raise refuse("hook_exists", f"another evaluator is called {called}")
             self.evaluators[called] = evaluator
@@ -251,7 +252,7 @@ class Gateway:
         """
 
         def register(body: Callable[[Request], Any]) -> Approver:
-            approver, called = Approver(body, timeout), name or body.__name__
+            approver, called = Approver(body, timeout), name or _called(body)
             if called in self.approvers:
                 raise refuse("hook_exists", f"another approver is called {called}")
             self.approvers[called] = approver
@@ -344,6 +345,19 @@ class Gateway:
         asked = self._asked(claim, tool, arguments, key=key, reserve=reserve, capability=capability)
         return drive(self.store, Passenger(self, asked).go())  # type: ignore[no-any-return]
 
+    def _call(
+        self,
+        claim: Claim,
+        tool: Tool[..., Any],
+        arguments: Mapping[str, object],
+        *,
+        key: str,
+        redact: tuple[str, ...],
+    ) -> Any:  # noqa: ANN401 (the tool says what it is)
+        """A call of our own, of whose arguments nobody on the way is shown all."""
+        asked = self._asked(claim, tool, arguments, key=key, reserve=None, capability=None)
+        return drive(self.store, Passenger(self, replace(asked, redact=redact)).go())
+
     async def acall(
         self,
         claim: Claim,
@@ -367,14 +381,25 @@ class Gateway:
         """
         return Undoing.undo(self, claim, call, reason)
 
-    def attempt(self, claim: Claim, body: Callable[[Step], Any]) -> str:
+    def attempt(self, claim: Claim, body: Callable[[Step], Any], *, again: Again = "scheduled") -> str:
         """Runs a step's work and ends the claim by what came of it: ``completed``, ``waiting``, ``failed`` or
         ``cancelled``.
 
         Work that must wait is parked without a process; a worker that claims the step again runs it from the
         top, and calls that were made are served from the journal.
+
+        Args:
+            claim: the step.
+            body: its work.
+            again: when work is tried again that failed and may be: ``scheduled`` after its backoff,
+                ``on_demand`` when somebody claims it next, which may be at once, or ``never``.
         """
-        return attempt(self, claim, body)
+        return attempt(self, claim, body, again)
+
+
+def _called(body: object) -> str:
+    """What a body is called that was given no name: a function by its own, an object by its class's."""
+    return str(getattr(body, "__name__", type(body).__name__))
 
 
 def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it is)
@@ -409,13 +434,20 @@ class _Abandoned(Exception):  # noqa: N818 (never leaves this module)
     """What was waited for was cancelled from elsewhere."""
 
 
+def _tell(over: asyncio.Future[None], _: object) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
     """Waits for work whatever happens, and says whether it was to be cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     task = asyncio.ensure_future(work)
     while not task.done():
+        over: asyncio.Future[None] = task.get_loop().create_future()
+        task.add_done_callback(partial(_tell, over))
         try:
-            await asyncio.wait([task])
+            await over
         except asyncio.CancelledError as error:
             cancelled = error
     try:
@@ -432,6 +464,7 @@ async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says 
     """
     cancelled: asyncio.CancelledError | None = None
     at_once = store._core.folder is None  # in memory nothing waits for a disk, and a hop would cost more
+    run = store._core.run
 
     async def do(asked: Commit | Run | Pause) -> object:
         nonlocal cancelled
@@ -441,8 +474,6 @@ async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says 
             cancelled = cancelled or heard
             return None
         if isinstance(asked, Commit):
-            if at_once:
-                return store._core.run(asked.call)
             try:
                 done, heard = await _to_the_end(store.aio.run(asked.call))
             finally:
@@ -464,7 +495,7 @@ async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says 
         asked = next(way)
         while True:
             try:
-                done = await do(asked)
+                done = run(asked.call) if at_once and isinstance(asked, Commit) else await do(asked)
             except Exception as error:
                 asked = way.throw(error)
             else:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import CanonicalError
+from holdfast.gateway import bodies
 from holdfast.gateway.bodies import INSIDE
 from holdfast.secrets import scrubbed
 from holdfast.values import to_json
@@ -76,9 +77,6 @@ class Response:
         return {"payload": self.payload, "type": kind}
 
 
-OBSERVED = Response("observe_only", {})
-
-
 def deny(code: str, summary: str | None = None) -> Response:
     """The call does not happen. ``code`` is for programs: ``spending.too_much``."""
     return Response("deny", {"code": code} | ({"summary": summary} if summary else {}))
@@ -129,7 +127,9 @@ def told(ran: Ran, point: str) -> dict[str, Any]:
     """What a hook's body came to, as the core reads it."""
     if ran.timed_out:
         return {"answer": "timed_out"}
-    answer = ran.value if ran.value is not None else OBSERVED
+    answer = ran.value
+    if ran.error is None and answer is None:
+        return {"answer": "response", "response": {"payload": {}, "type": "observe_only"}}
     if ran.error is not None or not isinstance(answer, Response):
         return {"answer": "failed"}
     try:
@@ -150,10 +150,10 @@ class Hook:
         """Its name."""
         return str(self.spec["hook_id"])
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         """Whether its body is a coroutine."""
-        return inspect.iscoroutinefunction(self.body)
+        return bodies.is_coroutine(self.body)
 
     def shows(self, subject: Subject) -> Subject:
         """The subject, as far as the hook's privacy allows."""

@@ -45,7 +45,7 @@ class Grants:
         rows = self._store.sql(
             "SELECT grants.*, streams.id AS held_by, (SELECT count(*) FROM grant_uses"
             " WHERE grant_id = grants.id) AS used FROM grants JOIN streams ON key = stream"
-            " WHERE ?1 IS NULL OR streams.id = ?1 ORDER BY grants.id",
+            " WHERE streams.id = ?1 OR ?1 IS NULL ORDER BY grants.id",
             [stream],
         )
         return [self._grant(row) for row in rows]

@@ -65,6 +65,8 @@ class Asked:
     kind: str = "tool"
     call: str | None = None
     """The id that it gets if it is new."""
+    redact: tuple[str, ...] = ()
+    """What nobody on the way is shown of the arguments, beside what rules say."""
 
 
 def hidden(
@@ -108,6 +110,7 @@ class Passenger:
             "guards": sorted(self.box.enforces()) if self.box else [],
             "kind": asked.kind,
             "lane": asked.lane,
+            "redact": list(asked.redact),
             "reserve": dict(asked.reserve or {}),
             "sandbox": self.box.tier if self.box else "none",
         }
@@ -145,7 +148,7 @@ class Passenger:
                 case "run":
                     return (yield from self._pure(detail["arguments"]))
                 case "run_effect":
-                    what, detail = yield from self._settled((yield from self._effect(detail["permit"])))
+                    what, detail = yield from self._settled((yield from self._effect(detail)))
                 case "reconcile":
                     what, detail = self.way.answer((yield from self._reconciled(detail["permit"])))
                 case "wait":
@@ -279,12 +282,14 @@ class Passenger:
         body = awaited if self.tool.is_async else called
         return Run(body, options.timeout, self.tool.is_async, settles=writes)
 
-    def _effect(self, permit: Json) -> Generator[Commit | Run, Any, Json]:
+    def _effect(self, detail: Json) -> Generator[Commit | Run, Any, Json]:
+        permit: Json = detail["permit"]
         if self.expired(permit):
             return reports.not_begun("PermitExpired", "permit_expired", "the body could not begin in time")
         call = Call(permit["call"], permit["key"], self.asked.claim.run, permit["dispatch"])
         for observer in self.gateway.observers("before_tool_call"):
-            observer.tell(self.seen("before_tool_call", permit["arguments"]))
+            shown = permit["arguments"] if detail["shown"] is None else detail["shown"]
+            observer.tell(self.seen("before_tool_call", shown))
         if self.box is not None:
             return self._reported((yield from boxes.ran(self, self.box, permit, call)))
         try:

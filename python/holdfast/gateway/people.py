@@ -17,7 +17,8 @@ from holdfast.values import to_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from holdfast.store import Store
+    from holdfast.store import Record, Store
+    from holdfast.values import Json
 
 
 MISSING: Any = object()
@@ -83,7 +84,11 @@ def vote_call(core: _core.Store, run: str, approval: str, said: Approve | Deny) 
 
 @dataclass(frozen=True)
 class Request:
-    """A request for approval. What is shown is what the decision is bound to."""
+    """A request for approval. What is shown is what the decision is bound to.
+
+    Where a rule obliges to redact, markers stand in the arguments, ``[redacted card]``, and the decision is
+    bound to what stands behind them. Edited arguments may keep them.
+    """
 
     id: str
     run: str
@@ -102,6 +107,8 @@ class Request:
     digest: str
     sandbox: str
     """Where its body would run."""
+    redacted: tuple[str, ...] = ()
+    """The arguments that are not shown."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,17 @@ class Doubt:
     """The idempotency key that the provider was given: look it up there."""
     cause: str
     dispatch: int
+    redacted: tuple[str, ...] = ()
+    """The arguments that are not shown."""
+
+
+def _redacted(state: dict[str, Any], call: str | None) -> tuple[str, ...]:
+    """What people are not shown of a call's arguments."""
+    return tuple(state["calls"].get(call, {}).get("redacted", ()))
+
+
+def _shown(arguments: object, redacted: tuple[str, ...]) -> Any:  # noqa: ANN401 (any JSON)
+    return _core.redacted(arguments, list(redacted)) if redacted else arguments
 
 
 class Approvals:
@@ -129,7 +147,7 @@ class Approvals:
         """Requests of a status (``None``: all), the oldest first."""
         rows = self._store.sql(
             "SELECT approvals.id, streams.id AS run FROM approvals JOIN streams ON key = run"
-            " WHERE ?1 IS NULL OR approvals.status = ?1 ORDER BY approvals.id LIMIT ?2",
+            " WHERE approvals.status = ?1 OR ?1 IS NULL ORDER BY approvals.id LIMIT ?2",
             [status, limit],
         )
         return [self._request(row["run"], row["id"]) for row in rows]
@@ -149,15 +167,15 @@ class Approvals:
     def _request(self, run: str, approval: str) -> Request:
         state = self._store.state(run)
         found = state["approvals"][approval]
-        asked, place = found["requested"], found["arguments"]
-        record = next(self._store.read(run, after=place["position"] - state["base"] - 1))
+        asked, record = found["requested"], self._shows(run, state, found)
+        redacted = _redacted(state, found.get("call"))
         return Request(
             id=approval,
             run=run,
             call=found.get("call", ""),
             tool=asked["tool"],
             version=asked.get("version"),
-            arguments=record.value["arguments"],
+            arguments=_shown(record.value["arguments"], redacted),
             effect=asked["effect"],
             risk=asked["risk"],
             status=found["state"],
@@ -168,7 +186,12 @@ class Approvals:
             expires_at=found["expires_at"],
             digest=found["digest"],
             sandbox=asked["sandbox"],
+            redacted=redacted,
         )
+
+    def _shows(self, run: str, state: dict[str, Any], found: dict[str, Any]) -> Record:
+        """The record with the arguments that a request is about."""
+        return next(self._store.read(run, after=found["arguments"]["position"] - state["base"] - 1))
 
     def approve(
         self, approval: str, *, by: str, reason: str | None = None, session: ForSession | None = None
@@ -201,20 +224,39 @@ class Approvals:
         The request is over with that. The call goes through hooks and policy with the new arguments, and if
         it still has to be approved, a new request is made; nobody's vote is carried over.
 
+        What was shown as ``[redacted ...]`` stays what it is where the marker is left in its place.
+
         Raises:
-            CommandError: ``edit_denied`` if the active policy denies them.
+            CommandError: ``edit_denied`` if the active policy denies them, ``bad_arguments`` if a marker
+                stands where it stands for nothing.
         """
         outside()
         run = self._run(approval)
+        given, privacy = self._restored(run, approval, to_json(dict(arguments)))
         command: dict[str, Any] = {
             "approval": approval,
-            "arguments": payload(to_json(dict(arguments)), "internal"),
+            "arguments": payload(given, privacy),
             "command": "edit",
         }
         if reason is not None:
             command["reason"] = payload(reason, "internal")
         self._store._core.run(_core.Call.command(run, human(by), command, "barrier"))
         return self._request(run, approval)
+
+    def _restored(self, run: str, approval: str, given: Json) -> tuple[Json, str]:
+        """Edited arguments with what stands behind their markers, and who may see them."""
+        state = self._store.state(run)
+        found = state["approvals"][approval]
+        redacted = _redacted(state, found.get("call"))
+        if not redacted:
+            return given, "internal"
+        real = self._shows(run, state, found).value["arguments"]
+        restored = _core.restored(given, real, list(redacted))
+        if restored is None:
+            code = "bad_arguments"
+            told = "a marker of the arguments stands where nothing was redacted"
+            raise CommandError(told, code=code, fix=fix(code))
+        return restored, "sensitive"
 
 
 class Effects:
@@ -238,14 +280,16 @@ class Effects:
             if call["phase"] in phases and call["effect"] == "write":
                 place = call["effective"]["position"] - state["base"]
                 record = next(self._store.read(run, after=place - 1))
+                redacted = _redacted(state, call["id"])
                 yield Doubt(
                     id=f"{call['id']}.{call['dispatch']}",
                     run=run,
                     tool=call["name"],
-                    arguments=record.value["arguments"],
+                    arguments=_shown(record.value["arguments"], redacted),
                     key=call["permit_key"],
                     cause=call.get("doubt", "running"),
                     dispatch=call["dispatch"],
+                    redacted=redacted,
                 )
 
     def resolve(

@@ -28,7 +28,7 @@ LISTS = {
     "tool": "tools",
 }
 WORDS = frozenset(
-    (*LISTS, "approvers", "decide", "labels", "name", "not_after", "not_before", "sandbox", "when")
+    (*LISTS, "approvers", "decide", "labels", "name", "not_after", "not_before", "redact", "sandbox", "when")
 )
 GUARDS = frozenset(("cpu", "filesystem", "memory", "network", "processes", "time"))
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -103,6 +103,18 @@ def _sandbox(wanted: object, path: str) -> dict[str, Any]:
     return {"fields": fields, "kind": "sandbox", "roles": [], "tier": table["tier"]}
 
 
+def _redact(wanted: object, path: str) -> dict[str, Any]:
+    """The arguments that nobody on the way is shown: ``["args.card", "args.customer.email"]``."""
+    fields = _list(wanted)
+    if not fields:
+        raise _refuse("say which arguments: redact = ['args.card']", path)
+    for name in fields:
+        parts = name.split(".") if isinstance(name, str) else []
+        if len(parts) < 2 or parts[0] != "args" or not all(parts):
+            raise _refuse("what is redacted is an argument: 'args.card'", path)
+    return {"fields": [name.removeprefix("args.") for name in fields], "kind": "redact", "roles": []}
+
+
 def _rule(table: object, at: int) -> dict[str, Any]:
     path = f"rule[{at}]"
     if not isinstance(table, dict):
@@ -124,7 +136,9 @@ def _rule(table: object, at: int) -> dict[str, Any]:
     if "approvers" in table:
         rule["approvers"] = _approvers(table["approvers"], f"{path}.approvers")
     if "sandbox" in table:
-        rule["obligations"] = [_sandbox(table["sandbox"], f"{path}.sandbox")]
+        rule["obligations"].append(_sandbox(table["sandbox"], f"{path}.sandbox"))
+    if "redact" in table:
+        rule["obligations"].append(_redact(table["redact"], f"{path}.redact"))
     return rule
 
 

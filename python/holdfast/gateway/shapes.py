@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create
 
 from holdfast import _core
 from holdfast.errors import HoldfastError
-from holdfast.gateway.outcomes import Call, fix
+from holdfast.gateway.outcomes import Call, Result, fix
 from holdfast.secrets import Secret
 from holdfast.values import to_json
 
@@ -63,7 +63,13 @@ class Shape(Protocol):
 class Signature:
     """The shape of a function, by its signature."""
 
-    def __init__(self, name: str, function: Callable[..., Any], leave_out: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        leave_out: tuple[str, ...] = (),
+        reserved: frozenset[str] = RESERVED,
+    ) -> None:
         self._name = name
         self._call_as: str | None = None
         hints = _hints(function)
@@ -78,7 +84,7 @@ class Signature:
                 parameter.POSITIONAL_ONLY,
             ):
                 raise refuse("bad_tool", f"the tool {name} has the parameter {parameter}: name each one")
-            if parameter.name in RESERVED:
+            if parameter.name in reserved:
                 raise refuse("bad_tool", f"the tool {name} has a parameter called {parameter.name}")
             annotation = hints.get(parameter.name, Any)
             if annotation is Call:
@@ -90,8 +96,7 @@ class Signature:
             fields[parameter.name] = (annotation, default)
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
         self.model: type[BaseModel] = create_model(f"{name}_arguments", __config__=config, **fields)
-        returns = hints.get("return", Any)
-        self._result: TypeAdapter[Any] = TypeAdapter(Any if returns is Call else returns)
+        self._result: TypeAdapter[Any] = TypeAdapter(_declared(hints.get("return", Any)))
         self.secrets = tuple(hidden)
         self.input = self.model.model_json_schema()
         self.output = _schema(self._result)
@@ -177,6 +182,14 @@ class Schemas:
         told = to_json(value)
         self.result(told)
         return told
+
+
+def _declared(returns: Any) -> Any:  # noqa: ANN401 (whatever was written there)
+    """What agent code gets of a function that is annotated so: of a result what is in it, of one that never
+    returns nothing in particular."""
+    if typing.get_origin(returns) is Result:
+        return typing.get_args(returns)[0]
+    return Any if returns in (Call, Result, typing.NoReturn, typing.Never) else returns
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -57,7 +57,9 @@ class Undoing(Tool[..., Any]):
                 "the step has no call that happened and could be undone", code=code, fix=fix(code)
             )
         key = f"undo {call}"
-        value = gateway.call(claim, undoing, key=key, **_given(gateway, claim, state, found, key))
+        given = _given(gateway, claim, state, found, key)
+        hidden = tuple(f"arguments.{name}" for name in found.get("redacted", ()))
+        value = gateway._call(claim, undoing, given, key=key, redact=hidden)
         if found.get("outcome") == "compensated":
             return value
         by = store.state(claim.run)["keys"][key]

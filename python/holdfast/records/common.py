@@ -26,7 +26,7 @@ FailureSource: TypeAlias = Literal[
 ]
 """Where a failure came from."""
 
-Account: TypeAlias = Literal["tokens", "usd_micros", "tool_calls", "children"]
+Account: TypeAlias = Literal["tokens", "usd_micros", "tool_calls", "children", "concurrency", "wall_ms"]
 """What can be accounted."""
 
 OnExceeded: TypeAlias = Literal["refuse", "ask"]

@@ -2,9 +2,11 @@
 
 from holdfast.runtime.agents import Agent, AgentError, Fatal, Retry
 from holdfast.runtime.context import Child, Context, StateConflict
+from holdfast.runtime.ends import StepTimeout
 from holdfast.runtime.guard import guard
 from holdfast.runtime.looking import Cost, Metrics
-from holdfast.runtime.notes import Artifact, NoteError
+from holdfast.runtime.notes import Artifact, Checkpoint, NoteError
+from holdfast.runtime.plans import Planned
 from holdfast.runtime.runs import Failed, Listed, Run, RunError, Runs
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.simple import run
@@ -15,6 +17,7 @@ __all__ = [
     "Agent",
     "AgentError",
     "Artifact",
+    "Checkpoint",
     "Child",
     "Context",
     "Cost",
@@ -23,12 +26,14 @@ __all__ = [
     "Listed",
     "Metrics",
     "NoteError",
+    "Planned",
     "Retry",
     "Run",
     "RunError",
     "Runs",
     "Runtime",
     "StateConflict",
+    "StepTimeout",
     "Summary",
     "SyncContext",
     "Worker",

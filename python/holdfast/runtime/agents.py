@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -11,7 +12,9 @@ from holdfast.gateway.outcomes import fix
 from holdfast.gateway.shapes import Signature, Unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
+
+    from holdfast.runtime.plans import Planned
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +49,8 @@ class Options:
     queue: str | None = None
     role: str | None = None
     concurrency_key: str | None = None
+    step_timeout: float | None = None
+    """Seconds that one attempt may take; waiting without a process does not count."""
     budget: Mapping[str, Any] | None = None
 
 
@@ -59,12 +64,14 @@ class Agent(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         if options.attempts < 1:
             raise refuse("bad_agent", f"the agent {self.name} needs at least one attempt")
+        if options.step_timeout is not None and not 0.001 <= options.step_timeout < float("inf"):
+            raise refuse("bad_agent", f"the agent {self.name} needs a step_timeout of a millisecond or more")
         self._signature = inspect.signature(function)
         parameters = list(self._signature.parameters.values())
         if not parameters or parameters[0].kind is parameters[0].KEYWORD_ONLY:
             raise refuse("bad_agent", f"the agent {self.name} takes no context: its first parameter is ctx")
         self.context_as = parameters[0].name
-        self.shape = Signature(self.name, function, leave_out=(self.context_as,))
+        self.shape = Signature(self.name, function, (self.context_as,), reserved=frozenset())
         self.__name__ = self.name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -73,16 +80,48 @@ class Agent(Generic[P, R]):
         """The function itself: nothing is recorded."""
         return self.function(*args, **kwargs)
 
-    def input(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
-        """The run's input: arguments by name, checked, as JSON."""
+    def named(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
+        """Arguments by name."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
             raise refuse("bad_input", f"{self.name}: {error}") from None
-        given = {name: value for name, value in bound.arguments.items() if name != self.context_as}
+        return {name: value for name, value in bound.arguments.items() if name != self.context_as}
+
+    def whole(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object], options: Mapping[str, object]
+    ) -> dict[str, Any]:
+        """The input of a run that is started with options; one that is called like a parameter is refused."""
+        arguments = options.get("arguments")
+        if arguments is not None:
+            if args or kwargs or not isinstance(arguments, Mapping):
+                told = "arguments= is all of them, by name: give a mapping and nothing beside it"
+                raise refuse("bad_input", f"{self.name}: {told}")
+            return self.input((), arguments)
+        own = list(self._signature.parameters)[1 + len(args) :]
+        for name in (name for name in own if options.get(name) is not None):
+            told = f"{name} is a parameter of the agent and an option of its run: pass arguments={{...}}"
+            raise refuse("bad_input", f"{self.name}: {told}")
+        return self.input(args, kwargs)
+
+    def input(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
+        """The run's input: arguments by name, checked, as JSON."""
+        given = self.named(args, kwargs)
         if self.shape.secrets:
             raise refuse("bad_input", f"{self.name}: an agent's input is stored, so it cannot be a secret")
         return self.shape.check(given)
+
+    def planned(self, *args: object, after: Sequence[str] = (), **kwargs: object) -> Planned:
+        """This function as a step of a run that is not made yet: ``steps={"eu": fetch.planned("eu")}``.
+
+        Args:
+            args, kwargs: the function's.
+            after: the names of the steps that it comes after; ``main`` is the agent's own.
+        """
+        from holdfast.runtime.plans import Planned  # it stands on this module
+
+        given = self.whole(args, kwargs, {"after": [*after] or None})
+        return Planned(self, given, tuple(after))
 
     def bound(self, value: object) -> dict[str, Any]:
         """Arguments of the function, from the run's input."""

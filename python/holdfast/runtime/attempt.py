@@ -21,7 +21,7 @@ from holdfast.runtime import lanes, sync
 from holdfast.runtime.agents import AgentError, Fatal
 from holdfast.runtime.conductor import LOST, Conductor
 from holdfast.runtime.context import Context
-from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Returned, Shutdown, Waits
+from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Returned, Shutdown, TimedOut, Waits
 from holdfast.secrets import scrubbed
 from holdfast.store.commands import failure, payload
 
@@ -130,11 +130,15 @@ class Attempt:
         except Exception as error:  # the run's input is not what the agent takes
             return await self._fail(error, retryable=False)
         main.add_done_callback(lambda _: conductor.returned())
+        limit = self._limited(conductor)
         try:
             end = await conductor.quiet_end()
         except asyncio.CancelledError:
             end = Shutdown()
             conductor.close(end)
+        finally:
+            if limit is not None:
+                limit.cancel()
         if end is None:
             divergence = conductor.player.end()
             end = Diverged(divergence) if divergence is not None else None
@@ -143,6 +147,13 @@ class Attempt:
         if end is None and conductor.doubts:
             end = Waits(list(conductor.doubts.values()))  # a step never ends with an open write
         return await self._finish(context, main) if end is None else await self._ended(end)
+
+    def _limited(self, conductor: Conductor) -> asyncio.TimerHandle | None:
+        """Ends an attempt that hangs, though its heart beats, when its step's time is over."""
+        limit = self.claim.timeout_ms
+        if limit is None:
+            return None
+        return conductor.loop.call_later(limit / 1000, lambda: conductor.close(TimedOut(limit)))
 
     def _begin(self, context: Context) -> asyncio.Future[Any]:
         value = self.claim.step_input["arguments"] if self.claim.step_input else self.claim.input

@@ -35,6 +35,8 @@ of."""
 POLL = 0.25
 """Seconds after which what others decide is looked for while bodies run."""
 LOST = frozenset(("stale_fence", "run_ended", "step_status", "no_such_run", "no_such_step"))
+GONE = frozenset(("no_such_call",))
+"""A crashed server has lost what no barrier had reached: the attempt is ahead of the journal, and ends."""
 
 
 class Conductor:
@@ -253,7 +255,7 @@ class Conductor:
                 self._failed(error)
             self._wake()
 
-        if self.core.folder is not None:
+        if not self.core.is_memory:
             return self.store.aio.submit(call, heard)
         done: asyncio.Future[Any] = (
             self.loop.create_future()
@@ -326,7 +328,7 @@ class Conductor:
             self.close(Cancelled())
         elif isinstance(error, CommandError) and error.code == "run_paused":
             self.pause()
-        elif isinstance(error, StoreError) or (isinstance(error, CommandError) and error.code in LOST):
+        elif isinstance(error, StoreError) or (isinstance(error, CommandError) and error.code in LOST | GONE):
             self.close(Lost(error))  # nothing that agent code could do about it would be written down
         else:
             return False
@@ -471,7 +473,7 @@ class Conductor:
         if lanes.blocked(self.tasks, self._is_ours):
             grace = suspend if self._parked else 0.0
         else:
-            grace = replay if stuck or self._parked else suspend
+            grace = replay if stuck or self._parked or self._late else suspend
         outstanding = self.player.outstanding()
         if outstanding is not None and stuck:
             grace = max(grace, outstanding[1] / 1000 + replay)

@@ -101,6 +101,9 @@ class Context(notes.Notes):
     # Operations.
 
     def _lane(self) -> lanes.Lane:
+        if lanes.in_body():
+            self._conductor.check_open()
+            raise lanes.refused()
         return lanes.CURRENT.get() or self._conductor.lane
 
     def _future(self) -> Heard:
@@ -358,7 +361,7 @@ class Context(notes.Notes):
     ) -> Child:
         """Starts another run as this one's child, with a slice of the budget; await it for its result."""
         found = self._runtime.agent_of(agent)
-        given = found.input(args, kwargs)
+        given = found.whole(args, kwargs, {"escrow": escrow, "key": key})
         call = self._new_call()
         operation = self._own(
             "child",
@@ -401,7 +404,8 @@ class Context(notes.Notes):
     ) -> str:
         """Adds a step to this run, for any worker, and returns its id. ``function`` is one of ``rt.step``."""
         found = self._runtime.step_of(function)
-        given = {"arguments": found.input(args, kwargs), "function": found.name}
+        options = {"after": [*after] or None, "key": key}
+        given = {"arguments": found.whole(args, kwargs, options), "function": found.name}
         call = self._new_call()
         step = self._runtime.new_step(found, derived(call, "step"), given, [*after])
         operation = self._own(
@@ -457,12 +461,18 @@ class Context(notes.Notes):
         return not _core.merge_diff(now, _core.merge_patch(now, recorded))
 
     def _refresh(self) -> None:
-        """After a retry for a conflict, what follows the last commit is the state as it is now."""
-        if self._conductor.player.fresh_after == self._commits:
-            self._view, self._conductor.version = copy.deepcopy(self._claim.state), self._claim.state_version
-            if hasattr(self, "state"):
-                self.state.clear()
-                self.state.update(copy.deepcopy(self._view))
+        """After a retry for a conflict, what follows the last commit is the state as that try saw it."""
+        fresh = self._conductor.player.fresh(self._commits)
+        if fresh is None:
+            return
+        pending = self._patch() if hasattr(self, "state") else {}
+        self._view, version = fresh
+        self._conductor.version = max(version, self._conductor.version)
+        if hasattr(self, "state"):
+            now = _core.merge_patch(copy.deepcopy(self._view), pending)
+            assert isinstance(now, dict)
+            self.state.clear()
+            self.state.update(now)
 
     def left(self) -> tuple[Json, int]:
         """What the end of the step commits, and the version that it is for."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.errors import HoldfastError
+from holdfast.gateway.outcomes import fix
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -33,6 +36,19 @@ class Diverged(Ended):
     def __init__(self, divergence: Any) -> None:  # noqa: ANN401 (as the record has it)
         object.__setattr__(self, "error", None)
         object.__setattr__(self, "divergence", divergence)
+
+
+@dataclass(frozen=True)
+class TimedOut(Ended):
+    """The attempt took longer than its step may."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        told = f"the attempt took longer than the {timeout_ms / 1000:g} s that the step may take"
+        object.__setattr__(self, "error", StepTimeout(told, code="step_timeout", fix=fix("step_timeout")))
+
+
+class StepTimeout(HoldfastError, TimeoutError):  # noqa: N818 (as TimeoutError is called here)
+    """An attempt that took longer than its step's ``step_timeout``; another one may not."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def guard(runtime: Runtime, **options: Any) -> Callable[[Callable[P, R]], Callab
 
     The guarded function takes ``key=``: the caller's own name for the call, in the whole store. Under the
     same key with the same arguments it returns what was recorded, in any process; without one each call is
-    another.
+    another. A call that provably did not happen (``hf.NoEffect``) is made by the next one under its key.
 
     Args:
         runtime: whose store and gateway.
@@ -75,7 +75,8 @@ def _made(runtime: Runtime, agent: str, tool: Any, arguments: dict[str, Any], ke
 
     returned: list[Any] = []
     caught: list[Exception] = []
-    runtime.gateway.attempt(claim, work)
+    # Nobody but the caller makes the call, and only under its key: no worker has a guarded function.
+    runtime.gateway.attempt(claim, work, again="never" if key is None else "on_demand")
     if returned:
         return returned[0]
     if caught:
@@ -89,5 +90,7 @@ def _known(runtime: Runtime, run: str, tool: Any) -> Any:  # noqa: ANN401
     if found.status == "completed":
         return tool.result(found.result)
     code = "run_failed" if found.status in ENDED else "run_not_ended"
+    waits = ", ".join(str(wait["on"]) for wait in found.waiting_on)
     told = f"the guarded call is {found.status}" + (f": {found.error}" if found.error else "")
+    told += f" for {waits}" if waits else ""
     raise RunError(told, code=code, fix=fix(code))

@@ -11,7 +11,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
-from holdfast.gateway.courier import OUTSIDE
+from holdfast.errors import CommandError
+from holdfast.gateway.courier import NOWHERE, OUTSIDE
+from holdfast.gateway.outcomes import fix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -22,6 +24,7 @@ LONGEST = 160
 """Characters of a path; a longer one is its parent's digest and its own last part."""
 
 CURRENT: contextvars.ContextVar[Lane | None] = OUTSIDE
+"""The lane that code runs in. Bodies have none (:func:`in_body`), nor has what nobody of ours has begun."""
 _WRAPPED: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
 
@@ -52,6 +55,17 @@ class Lane:
         return self._counts[what] - 1
 
 
+def in_body() -> bool:
+    """Whether this is the body of a call: a tool, a task of ``ctx.do``, a hook."""
+    return CURRENT.get() is NOWHERE
+
+
+def refused() -> CommandError:
+    """What a body is told that uses a context: when its outcome is served, nobody would ask again."""
+    code = "call_in_body"
+    return CommandError("the body of a call uses the context of its agent", code=code, fix=fix(code))
+
+
 def name_of(coroutine: object) -> str:
     """What a task runs, by the qualified name of its coroutine."""
     name = getattr(coroutine, "__qualname__", None) or type(coroutine).__qualname__
@@ -74,6 +88,8 @@ def watch(loop: asyncio.AbstractEventLoop) -> None:
     ) -> asyncio.Future[Any]:
         given = context if context is not None else contextvars.copy_context()
         parent = given.get(CURRENT)
+        if not isinstance(parent, Lane):
+            parent = None
         if parent is not None:
             given.run(CURRENT.set, parent.child(name_of(coroutine)))
         if inner is not None:

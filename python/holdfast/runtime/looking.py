@@ -29,7 +29,12 @@ POLL = 0.2
 ACCOUNTS = ("tool_calls", "tokens", "usd_micros", "children")
 
 
-OPTIONS = frozenset(("budget", "capabilities", "deadline", "key", "labels", "priority", "role", "session"))
+OPTIONS = frozenset(
+    (
+        *("arguments", "budget", "capabilities", "deadline", "key", "labels", "priority", "role", "session"),
+        "steps",
+    )
+)
 """What a run may be started with; the rest are its agent's arguments."""
 
 
@@ -38,7 +43,7 @@ async def begun(
 ) -> tuple[str, Claim | None]:
     """Makes a run and claims it in one turn of the store. It rides on the first barrier of its work."""
     own = {name: value for name, value in options.items() if name in OPTIONS}
-    given = agent.input(args, {name: value for name, value in options.items() if name not in OPTIONS})
+    given = agent.whole(args, {name: value for name, value in options.items() if name not in OPTIONS}, own)
     made = runtime.creates(agent, given, own, barrier=False)
     assert made.call is not None
     if own.get("key") is not None:
@@ -48,7 +53,13 @@ async def begun(
     worker = Worker(runtime, run=run)
     created = asyncio.ensure_future(runtime.store.aio.run(made.call))
     claimed = asyncio.ensure_future(worker.claim())  # in the same turn as the run is made
-    await asyncio.wait({created, claimed})
+    try:
+        await asyncio.wait({created, claimed})
+    except asyncio.CancelledError:
+        await asyncio.wait({created, claimed})
+        if claimed.exception() is None and (claim := claimed.result()) is not None:
+            await worker.give_back(claim)
+        raise
     created.result()
     return run, None if claimed.exception() is not None else claimed.result()
 
@@ -107,15 +118,15 @@ def _open_children(runtime: Runtime, run: str) -> list[str]:
 def next_due(runtime: Runtime, run: str | None) -> int | None:
     """When the next timer or retry is due, of a run or of all that this runtime has the agents for."""
     agents = runtime.agent_names()
-    marks = ", ".join("?" for _ in agents) or "NULL"
-    where = f"steps.agent IN ({marks}) AND (? IS NULL OR streams.id = ?)"
+    marks = ", ".join(f"?{n}" for n in range(2, 2 + len(agents))) or "NULL"
+    where = f"steps.agent IN ({marks}) AND (streams.id = ?1 OR ?1 IS NULL)"
     rows = runtime.store.sql(  # only marks are put together: every value is a parameter
         "SELECT min(at) AS at FROM ("  # noqa: S608
         f"SELECT min(due) AS at FROM steps JOIN streams ON key = steps.run WHERE due IS NOT NULL AND {where}"
         " UNION ALL SELECT min(until) FROM waits"
         " JOIN steps ON steps.run = waits.run AND steps.id = waits.step"
-        f" JOIN streams ON key = steps.run WHERE waits.what = 'timer' AND {where})",
-        [*agents, run, run, *agents, run, run],
+        f" JOIN streams ON key = steps.run WHERE waits.what = 'timer' AND {where}) AS ahead",
+        [run, *agents],
     )
     at = rows[0]["at"]
     return None if at is None else int(at)

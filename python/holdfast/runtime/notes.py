@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.conductor import Conductor
     from holdfast.runtime.operations import Operation, Own
+    from holdfast.store import Store
 
 Json = dict[str, Any]
 Media = Literal[
@@ -43,12 +44,26 @@ class Artifact:
     derived_from: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """How far a consumer of a stream has come."""
+
+    stream: str
+    consumer: str
+    offset: int
+    watermark: int | None = None
+    chunk: int | None = None
+    partial: Any = None
+    backpressure: str | None = None
+
+
 class Notes:
     """The part of a context that writes things down."""
 
     _conductor: Conductor
     run: str
 
+    do: Callable[..., Any]
     _own: Callable[..., Own]
     _await: Callable[..., Any]
     _new_call: Callable[[], str]
@@ -180,6 +195,35 @@ class Notes:
             body["partial"] = to_json(partial)
         await self._noted("checkpoint", stream, body, "checkpoint.created", body)
 
+    async def newest_checkpoint(self, stream: str, consumer: str) -> Checkpoint | None:
+        """How far a consumer of a stream had come when this was first asked here; None before its first
+        checkpoint. It is a recorded read: code that runs again gets the same."""
+        store, run = self._conductor.store, self.run
+        found = await self.do(
+            "newest_checkpoint", lambda *asked: newest(store, run, *asked), stream, consumer, effect="read"
+        )
+        return None if found is None else Checkpoint(**found)
+
     async def _noted(self, kind: str, name: str, arguments: Json, record: str, body: Json) -> None:
         act = {"act": "note", "entry": {"body": body, "kind": record, "privacy": "internal"}}
         await self._await(self._own(kind, name, arguments, act, lambda *_: None, known=lambda _: None))
+
+
+def newest(store: Store, run: str, stream: str, consumer: str) -> Json | None:
+    """The newest checkpoint of a consumer in a run, or where that is a fork of, as JSON."""
+    until = None
+    while True:
+        rows = store.sql(
+            "SELECT seq FROM events WHERE stream = ?1 AND kind = 'checkpoint.created'"
+            " AND json_extract(body, '$.name') = ?2 AND json_extract(body, '$.consumer') = ?3"
+            " AND (?4 IS NULL OR seq <= ?4) ORDER BY seq DESC LIMIT 1",
+            [run, stream, consumer, until],
+        )
+        if rows:
+            record = next(store.read(run, after=rows[0]["seq"] - 1))
+            known = ("consumer", "offset", "watermark", "chunk", "partial", "backpressure")
+            return {"stream": stream} | {name: record.value[name] for name in known if name in record.value}
+        origin = store.state(run).get("fork")
+        if origin is None:
+            return None
+        run, until = origin["parent"], origin["at"]

@@ -80,9 +80,10 @@ class Run:
 
     @property
     def steps(self) -> list[Json]:
-        """Its steps: name, status, attempt and what they wait for."""
+        """Its steps: name, status, attempt, what they wait for, and how long an attempt may take, if said."""
+        known = ("id", "name", "status", "attempt", "waits", "timeout_ms")
         steps = self._fold()["steps"].values()
-        return [{key: step[key] for key in ("id", "name", "status", "attempt", "waits")} for step in steps]
+        return [{key: step[key] for key in known if key in step} for step in steps]
 
     @property
     def waiting_on(self) -> list[Json]:
@@ -160,7 +161,7 @@ class Runs:
         """Runs, the newest first."""
         rows = self._runtime.store.sql(
             "SELECT id, agent, status, created_at, session, parent FROM runs"
-            " WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR agent = ?2) ORDER BY stream DESC LIMIT ?3",
+            " WHERE (status = ?1 OR ?1 IS NULL) AND (agent = ?2 OR ?2 IS NULL) ORDER BY stream DESC LIMIT ?3",
             [status, agent, limit],
         )
         return [Listed(**row) for row in rows]

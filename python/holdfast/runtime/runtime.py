@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import _core, config
 from holdfast.gateway import Approvals, Capabilities, Effects, Gateway, Grants
-from holdfast.runtime import looking
+from holdfast.runtime import looking, plans
 from holdfast.runtime.agents import Agent, Options, refuse
 from holdfast.runtime.runs import Run, Runs
 from holdfast.runtime.worker import Worker
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.evidence import Evidence
     from holdfast.gateway.policy import Policy
+    from holdfast.runtime.plans import Planned
     from holdfast.sandbox import Sandbox
     from holdfast.store import Claim, Record, Store
     from holdfast.store.asks import Asked
@@ -164,7 +165,8 @@ class Runtime:
         Args:
             function: an ``async def``, or a plain function, which then runs in a thread.
             options: ``name``, ``version``, ``attempts``, ``backoff`` and ``backoff_max`` in seconds,
-                ``queue``, ``role``, ``budget``, ``concurrency_key`` (one step under it runs at a time).
+                ``queue``, ``role``, ``budget``, ``concurrency_key`` (one step under it runs at a time),
+                ``step_timeout`` (seconds after which an attempt that hangs is ended and tried again).
         """
         return self._registers(self.agents, "agent", function, options)
 
@@ -218,10 +220,14 @@ class Runtime:
             "package": self.package(),
             "role": own.role,
         }
-        chosen |= {name: value for name, value in options.items() if value is not None and name != "budget"}
+        apart = ("arguments", "budget", "steps")
+        given_here = {name: value for name, value in options.items() if name not in apart}
+        chosen |= {name: value for name, value in given_here.items() if value is not None}
         if chosen["budget"] is not None:
             chosen["budget"].setdefault("on_exceeded", "refuse")
         chosen = {name: value for name, value in chosen.items() if value is not None}
+        if options.get("steps"):
+            return plans.creates(self, agent, given, chosen, options["steps"], barrier=barrier)
         return asks.create_run(self.store._core, agent=agent.name, input=given, barrier=barrier, **chosen)
 
     async def start(
@@ -229,6 +235,7 @@ class Runtime:
         agent: Agent[..., Any] | str,
         /,
         *args: object,
+        arguments: Mapping[str, object] | None = None,
         key: str | None = None,
         budget: Mapping[str, Any] | None = None,
         session: str | None = None,
@@ -237,6 +244,7 @@ class Runtime:
         deadline: int | None = None,
         role: str | None = None,
         capabilities: Sequence[Mapping[str, Any]] | None = None,
+        steps: Mapping[str, Planned] | None = None,
         **kwargs: object,
     ) -> Run:
         """Makes a run, durably, for a worker to take.
@@ -244,11 +252,16 @@ class Runtime:
         Args:
             agent: an agent of this runtime, or its name.
             args, kwargs: the agent's.
+            arguments: all of them, by name, whatever they are called; instead of ``args`` and ``kwargs``.
             key: a run that has it is returned instead, if agent and input are the same.
             budget, session, labels, priority, deadline, role, capabilities: as the run has them.
+            steps: further steps that the run has from its beginning, by name: functions of ``rt.step``, as in
+                ``{"eu": fetch.planned("eu"), "sum": total.planned(after=["eu"])}``. Any worker claims each as
+                soon as those that it comes after are done; the agent's own step is called ``main``.
         """
         found = self._found(agent)
         options = {
+            "arguments": arguments,
             "budget": budget,
             "capabilities": capabilities,
             "deadline": deadline,
@@ -257,8 +270,9 @@ class Runtime:
             "priority": priority,
             "role": role,
             "session": session,
+            "steps": steps,
         }
-        asked = self.creates(found, found.input(args, kwargs), options, barrier=True)
+        asked = self.creates(found, found.whole(args, kwargs, options), options, barrier=True)
         assert asked.call is not None
         return Run(self, asked.answer(await self.store.aio.run(asked.call)))
 
@@ -423,6 +437,10 @@ class Runtime:
             self._fingerprint = (key, gate.package(digest))
         return self._fingerprint[1]
 
+    def fingerprint(self) -> str:
+        """The same in one digest, as the column ``package`` of the table ``steps`` has it."""
+        return _core.canonical_digest(self.package(), domain="holdfast/package/v1")
+
     def new_step(self, agent: Agent[..., Any], step: str, given: Json, after: list[str]) -> Json:
         """A step, as the core reads it."""
         made = new_step(agent.name, _settings(agent.options), self.store._core.wall_ms)
@@ -520,6 +538,7 @@ def _settings(own: Options) -> Json:
         "concurrency_key": own.concurrency_key,
         "kind": "replayed",
         "queue": own.queue,
+        "timeout_ms": None if own.step_timeout is None else round(own.step_timeout * 1000),
     }
 
 

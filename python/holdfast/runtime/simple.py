@@ -22,4 +22,4 @@ def run(function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any
     with Runtime("memory:") as runtime:
         agent: Agent[..., Any] = function if isinstance(function, Agent) else Agent(function, Options())
         runtime.agents[agent.name] = agent
-        return runtime.run_sync(agent, *args, **kwargs).value()
+        return runtime.run_sync(agent, arguments=agent.named(args, kwargs)).value()

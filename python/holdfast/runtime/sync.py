@@ -66,6 +66,8 @@ class SyncContext:
             raise TypeError("a plain agent waits for one thing at a time: write an async agent for this")
         if threading.get_ident() != self._thread:
             work.close()
+            if lanes.in_body():
+                raise lanes.refused()
             raise RuntimeError("a plain agent's context is for its own thread: write an async agent for more")
         conductor = self._context._conductor
         if conductor.closed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import uuid
@@ -12,15 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from holdfast import _core
-from holdfast.errors import CommandError, HoldfastError
+from holdfast.errors import CommandError, HoldfastError, StoreError
 from holdfast.runtime.attempt import Attempt
 from holdfast.runtime.conductor import LOST
+from holdfast.runtime.ears import Ear
 from holdfast.runtime.ends import Cancelled as CancelledEnd
 from holdfast.runtime.ends import Lost
 from holdfast.runtime.runs import ENDED
+from holdfast.store import asks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.store import Claim
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.worker")
 TICK = 1.0
 """Seconds between looks at the runs that are worked on: whether they are to be cancelled."""
+AWAY = frozenset(("store_busy", "store_unreachable"))
+"""What a store says that may be back soon."""
+AWAY_PAUSE = 1.0
+"""Seconds before it is asked again; it has waited for its server by itself before it said so."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,9 @@ class Worker:
         concurrency: how many at once.
         lease: seconds that a step is this worker's without a heartbeat; it gets one every third of that.
         name: as it stands in the journal.
-        poll: seconds between looks for work when there is none.
+        poll: seconds between looks for work when there is none and nobody tells of any.
+        own_package: leave runs that another version of this program works on to its workers.
+        alive: a file that is touched when the store has answered, at most once a second; for probes.
     """
 
     runtime: Runtime
@@ -74,10 +84,15 @@ class Worker:
     run: str | None = None
     stays: bool = True
     """Whether it waits for timers and retries when nothing else is left."""
+    own_package: bool = False
+    alive: Path | None = None
     summary: Summary = field(default_factory=Summary)
     _attempts: dict[Attempt, float] = field(default_factory=dict, repr=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, repr=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    _heard: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    _away: bool = field(default=False, repr=False)
+    _answered_at: float = field(default=-math.inf, repr=False)
     _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
     _beats: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -116,8 +131,15 @@ class Worker:
         return self.summary
 
     async def serve(self) -> Summary:
-        """Runs what comes until :meth:`stop`; then steps that run go on to their next wait or end."""
-        await self._work(idle=False)
+        """Runs what comes until :meth:`stop`; then steps that run go on to their next wait or end.
+
+        A store that is away is waited for, as long as it takes.
+        """
+        ear = Ear(self.runtime.store._core, self._heard)
+        try:
+            await self._work(idle=False)
+        finally:
+            ear.close()
         return self.summary
 
     def run_once_sync(self) -> bool:
@@ -132,6 +154,11 @@ class Worker:
         """See :meth:`serve`."""
         return self.runtime._sync(self.serve())
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopping.is_set()
+
     def stop(self, *, release: bool = False) -> None:
         """Claims nothing more. With ``release``, steps that run are given back at once."""
         self._stopping.set()
@@ -142,36 +169,81 @@ class Worker:
     # How it does that.
 
     async def claim(self) -> Claim | None:
-        """The best step that it may have."""
+        """The best step that it may have. Whoever is cancelled meanwhile gives back what came of it."""
         runtime = self.runtime
         if not runtime.agents:
             return None  # an empty list would mean everybody's
-        return await runtime.store.aio.claim(
+        asked = asks.claim(
+            runtime.store._core,
             worker=self.name,
             lease=self.lease,
             queues=list(self.queues),
             agents=runtime.agent_names(),
             package=runtime.package(),
+            packages=[runtime.fingerprint()] if self.own_package else [],
             strict=runtime.strict_packages,
             run=self.run,
         )
+        assert asked.call is not None
+        made = runtime.store.aio._led(asked.call)
+        try:
+            return asked.answer(await asyncio.shield(made))
+        except asyncio.CancelledError:
+            claimed = asked.answer(await made)
+            if claimed is not None:
+                await self.give_back(claimed)
+            raise
+
+    async def _next(self, *, idle: bool) -> Claim | None:
+        """The next step. Who serves outlasts a store that is away; who works until idle says so."""
+        try:
+            claim = await self.claim()
+        except StoreError as error:
+            if idle or error.code not in AWAY:
+                raise
+            if not self._away:
+                log.warning("the store is away, and is asked again until it is back: %s", error)
+            self._away = True
+            await self._pause(AWAY_PAUSE)
+            return None
+        if self._away:
+            log.warning("the store is back")
+            self._away = False
+        self._answered()
+        return claim
+
+    def _answered(self) -> None:
+        """Lets whoever looks after this process know that it has a store and a loop that turns."""
+        now = asyncio.get_running_loop().time()
+        if self.alive is None or now - self._answered_at < 1.0:
+            return
+        self._answered_at = now
+        try:
+            self.alive.touch()
+        except OSError as error:
+            log.warning("%s could not be touched: %s", self.alive, error)
 
     async def _work(self, *, idle: bool) -> None:
         try:
             while not self._stopping.is_set():
+                self._heard.clear()
+                busy = bool(self._tasks)
                 while len(self._tasks) < self.concurrency and not self._stopping.is_set():
-                    claim = await self.claim()
+                    claim = await self._next(idle=idle)
                     if claim is None:
                         break
                     task = asyncio.get_running_loop().create_task(self._attempt(claim))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
+                    busy = True
                 if self._tasks:
                     await self._one_done()
+                elif busy:
+                    continue  # what ended while it asked for more may have made something ready
                 elif idle and not await self._worth_staying():
                     break
                 elif not idle:
-                    await self._pause(self.poll)
+                    await self._first_of(set(), self.poll)
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
@@ -182,12 +254,20 @@ class Worker:
             await self._rest()
 
     async def _one_done(self) -> None:
-        timeout = self.poll if len(self._tasks) < self.concurrency else None
-        stopping = asyncio.ensure_future(self._stopping.wait())
+        has_room = len(self._tasks) < self.concurrency
+        await self._first_of(self._tasks, self.poll if has_room else None, hears=has_room)
+
+    async def _first_of(
+        self, tasks: set[asyncio.Task[None]], timeout: float | None, *, hears: bool = True
+    ) -> None:
+        """Until a task is done, somebody asks it to stop, or there may be something new to claim."""
+        events = [self._stopping, self._heard] if hears else [self._stopping]
+        waits = {asyncio.ensure_future(event.wait()) for event in events}
         try:
-            await asyncio.wait({*self._tasks, stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*tasks, *waits}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
+            for wait in waits:
+                wait.cancel()
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -206,6 +286,8 @@ class Worker:
         return True
 
     async def _attempt(self, claim: Claim) -> None:
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
         self._beat_later()
         agent = self.runtime.agent_for(claim)
         try:
@@ -218,10 +300,15 @@ class Worker:
                     came_to = await attempt.run()
                 finally:
                     del self._attempts[attempt]
+        except asyncio.CancelledError:  # before its work or after; in between the attempt sees to it
+            writing = agent is not None and attempt.conductor is not None and attempt.conductor.running
+            came_to = "lost" if writing else await self.give_back(claim)
         except Exception as error:
             log.warning("%s: %s", claim.run, error, extra={"run": claim.run, "step": claim.step})
             came_to = await self._let_go(claim)
         self.summary = self.summary.plus(came_to)
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
     async def _unknown(self, claim: Claim) -> str:
         """A step whose function this worker does not have: another one may."""
@@ -234,11 +321,17 @@ class Worker:
     async def _let_go(self, claim: Claim) -> str:
         """Gives a step back whose attempt ended in an error of ours; else it is claimed when its lease is
         over."""
+        came_to = await self.give_back(claim)
+        if came_to == "released":
+            await self._pause(self.poll)
+        return came_to
+
+    async def give_back(self, claim: Claim) -> str:
+        """Lets another worker have a step at once; what has ended, or is another's by now, stays as it is."""
         try:
             await self.runtime.store.aio.release(claim, reason="yielded")
         except HoldfastError:
             return "lost"
-        await self._pause(self.poll)
         return "released"
 
     # Leases.
@@ -276,6 +369,7 @@ class Worker:
         except HoldfastError as error:
             log.warning("%s: no heartbeat: %s", claim.run, error)
             return
+        self._answered()
         if attempt.conductor is None:
             return
         if cancel:

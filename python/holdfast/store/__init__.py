@@ -5,7 +5,7 @@ from holdfast.store.clock import FakeClock
 from holdfast.store.commands import Claim
 from holdfast.store.door import Store, open_store
 from holdfast.store.reading import Record
-from holdfast.store.reports import Findings, Problem, Report, Seal, doctor, migrations, restore
+from holdfast.store.reports import Findings, Problem, Report, Seal, copy_store, doctor, migrations, restore
 
 __all__ = [
     "AsyncStore",
@@ -17,6 +17,7 @@ __all__ = [
     "Report",
     "Seal",
     "Store",
+    "copy_store",
     "doctor",
     "migrations",
     "open_store",

@@ -134,7 +134,7 @@ class AsyncStore:
         return asked.answer(None if asked.call is None else await self.run(asked.call))
 
     def _led(self, call: _core.Call) -> asyncio.Future[Any]:
-        if self._core.folder is None:
+        if self._core.is_memory:
             return self._at_once(call)
         if self._leader is None or self._leader.pid != os.getpid():
             _ = self._core.id  # says that the store is closed, if it is

@@ -38,6 +38,7 @@ OPTIONS = frozenset(
         "role",
         "session",
         "step",
+        "timeout_ms",
     }
 )
 
@@ -97,7 +98,8 @@ def create_run(
             ``role``, ``labels``, ``priority``, ``deadline`` (ms since the epoch), ``session``,
             ``budget``, ``capabilities`` (all that it may reach, see :func:`holdfast.capability`),
             ``package``, ``privacy``, ``step``, ``queue``, ``attempts``, ``backoff_ms``, ``backoff_max_ms``,
-            ``concurrency_key``, ``kind`` (``attached``, or ``replayed`` for the runtime's own agents).
+            ``concurrency_key``, ``timeout_ms`` (how long the runtime lets an attempt take), ``kind``
+            (``attached``, or ``replayed`` for the runtime's own agents).
     """
     _check_options(options)
     at_ms = core.wall_ms
@@ -180,18 +182,21 @@ def claim(
     agents: Sequence[str] = (),
     package: Mapping[str, str] | None = None,
     strict: bool = False,
+    packages: Sequence[str] = (),
     run: str | None = None,
 ) -> Asked[Claim | None]:
     """The best step that this worker may have, under a new fence, or None.
 
     A worker that says its ``package`` has the parts recorded in which it differs from the one that the run
-    had last; under ``strict`` such a step waits for a person instead. With ``run``, only a step of that run.
+    had last; under ``strict`` such a step waits for a person instead. With ``packages``, only steps whose
+    runs have one of these fingerprints, as the table ``steps`` has them. With ``run``, only a step of that
+    run, whatever its package.
 
     On the way it takes back steps whose workers are gone, fires what is due and delivers what was sent.
     """
     lease_ms = max(0, round(lease * 1000))
     parts = None if package is None else commands.package(package)
-    call = _core.Call.claim(worker, lease_ms, list(queues), list(agents), [], parts, strict, run)
+    call = _core.Call.claim(worker, lease_ms, list(queues), list(agents), list(packages), parts, strict, run)
     return Asked(call, lambda told: None if told is None else claim_of(told))
 
 

@@ -44,6 +44,8 @@ class Claim:
     kind: str = "attached"
     role: str = ""
     session: str | None = None
+    timeout_ms: int | None = None
+    """How long an attempt at the step may take."""
 
     def core(self) -> dict[str, Json]:
         """The claim as commands carry it."""
@@ -118,6 +120,8 @@ def new_step(name: str, options: Mapping[str, Any], at_ms: int) -> dict[str, Any
     }
     if options.get("concurrency_key") is not None:
         step["concurrency_key"] = options["concurrency_key"]
+    if options.get("timeout_ms") is not None:
+        step["timeout_ms"] = options["timeout_ms"]
     return step
 
 

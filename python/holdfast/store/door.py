@@ -249,6 +249,15 @@ class Store:
         actor = SYSTEM if by == "holdfast" else human(by)
         return Seal(**_core.store_seal(self._core, actor, keys.sealing(key)))
 
+    def witnessed(self, checkpoint: str, *, keys: Sequence[str]) -> Seal:
+        """Keeps what witnesses have signed on a copy of one of the seals; bundles take it along.
+
+        Args:
+            checkpoint: the copy, as the witnesses gave it back.
+            keys: public lines of the witnesses: each must have signed it, and only these are taken.
+        """
+        return Seal(**_core.store_witnessed(self._core, checkpoint, list(keys)))
+
     def seals(self, limit: int = 100) -> list[Seal]:
         """The seals, newest first."""
         return [Seal(**seal) for seal in _core.store_seals(self._core, limit)]
@@ -287,7 +296,17 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Store {self.url}>"
+        return f"<Store {shown(self.url)}>"
+
+
+def shown(url: str) -> str:
+    """The address of a store without the password that may stand in it."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme == "sqlite":
+        return url
+    place, _, query = rest.partition("?")
+    words = [word for word in query.split("&") if word.partition("=")[0] in ("schema", "host")]
+    return f"{scheme}://{place.rpartition('@')[2]}" + (f"?{'&'.join(words)}" if words else "")
 
 
 def open_store(
@@ -298,13 +317,17 @@ def open_store(
     turn_wait: float | None = None,
     migrate: bool = False,
 ) -> Store:
-    """Opens the store at a folder's path, ``sqlite:///path`` or ``memory:``, and makes it if there is none.
+    """Opens the store at an address, and makes it if there is none.
+
+    An address is a folder's path, ``sqlite:///path``, ``memory:``, or ``postgresql://user@host/database``,
+    where ``?schema=`` names the schema (``holdfast``, unless given).
 
     Args:
         url: where it is.
         read_only: never write, and never make a store.
-        clock: the only clock that it reads; the machine's, unless given.
-        turn_wait: how many seconds a command waits for its turn before it raises ``store_busy``.
+        clock: the only clock that it reads; the machine's or the server's, unless given.
+        turn_wait: how many seconds a command waits for its turn before it raises ``store_busy``, and for a
+            server that is away before it raises ``store_unreachable``.
         migrate: apply migrations that older processes cannot live with.
     """
     wait_ms = None if turn_wait is None else round(turn_wait * 1000)

@@ -127,17 +127,17 @@ def watched(work: Callable[[_core.Progress], Any], watch: Watch | None, every: f
 
 
 def doctor(
-    folder: str | Path, *, rebuild: bool = False, accept_loss: bool = False, watch: Watch | None = None
+    url: str | Path, *, rebuild: bool = False, accept_loss: bool = False, watch: Watch | None = None
 ) -> Findings:
     """Looks at a store, repairs what is derived if asked to, and lifts the poison if all is well.
 
     Args:
-        folder: the store's folder.
+        url: where the store is.
         rebuild: make every row anew from the journal; leases count as expired afterwards.
         accept_loss: go on without acknowledged records that are missing at the end.
         watch: hears how many frames were audited, and of how many.
     """
-    told = watched(lambda p: _core.store_doctor(str(folder), rebuild, accept_loss, p), watch)
+    told = watched(lambda p: _core.store_doctor(str(url), rebuild, accept_loss, p), watch)
     truncated = told["truncated"]
     return Findings(
         healthy=told["healthy"],
@@ -159,6 +159,22 @@ def restore(backup: str | Path, target: str | Path) -> dict[str, Any]:
     return _core.store_restore(str(backup), str(target))
 
 
-def migrations(folder: str | Path) -> list[dict[str, Any]]:
+def copy_store(source: str | Path, target: str | Path, *, watch: Watch | None = None) -> dict[str, Any]:
+    """Copies a store to another address, where none is yet, also from one engine to another.
+
+    Every record arrives byte for byte, with the seals over them, and the whole is audited on arrival. The
+    copy has a new epoch, and every run that is open in it waits on ``restored`` until a person resumes it:
+    the store that it was copied from may go on.
+
+    Args:
+        source: where the store is.
+        target: where the copy is to be: a folder that does not exist, or a schema with no store in it.
+        watch: hears how many frames were copied, and then audited, and of how many.
+    """
+    told: dict[str, Any] = watched(lambda p: _core.store_copy(str(source), str(target), p), watch)
+    return told
+
+
+def migrations(url: str | Path) -> list[dict[str, Any]]:
     """The schema's migrations, and which of them a store has."""
-    return _core.store_plan(str(folder))
+    return _core.store_plan(str(url))

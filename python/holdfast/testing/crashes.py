@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import json
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -70,6 +69,8 @@ class Mortal(Store):
         super().__init__(core, str(core.folder or "memory:"), clock)
         self.aio = _Dying(self)
         self.frames = 0
+        self.spans: list[tuple[int, int]] = []
+        """The journal's end before and after each of them."""
         self.died: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.asked: list[concurrent.futures.Future[Any]] = []
         self._die_at, self._when = die_at, when
@@ -111,8 +112,9 @@ class Mortal(Store):
             self._die()
         before = self._written()
         told = self._core.run(call)
-        if self._written() != before:
+        if (after := self._written()) != before:
             self.frames += 1
+            self.spans.append((before, after))
             if self._die_at == self.frames:
                 self._die()
         return told
@@ -129,7 +131,7 @@ class Boundary:
     frame: int
     when: When
     records: tuple[str, ...]
-    """What the frame holds in the run without a crash."""
+    """What the process writes there in the run without a crash."""
 
     def __str__(self) -> str:
         return f"{self.when} frame {self.frame} ({', '.join(self.records) or 'the end'})"
@@ -176,6 +178,9 @@ class Play:
     scenes: list[Scene] = field(default_factory=list)
     dead: list[tuple[asyncio.AbstractEventLoop | None, set[asyncio.Task[Any]]]] = field(default_factory=list)
     """What is left of dead processes: kept, so that no ``finally`` of them runs in the next one."""
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """Where in the journal the frames of the processes are; what people wrote in between is not theirs."""
+    crashed: bool = False
 
     def end(self) -> None:
         """Ends what lives, and lets go of what is dead."""
@@ -232,7 +237,9 @@ class Play:
         run = self.started(store, scene)
         if run is None or not self._on(store, scene, run):
             if not store.dead:
+                self.spans = store.spans
                 return Run(scene.runtime, run or ""), store.frames
+            self.crashed = True
             self.scenes.remove(scene)
             loop = scene.runtime._freeze()
             self.dead.append((loop, set() if loop is None else asyncio.all_tasks(loop)))
@@ -242,12 +249,14 @@ class Play:
             assert run is not None
             self.clock.advance(seconds=LEASE + PERMIT)  # the dead one's lease and permits are over
             self._on(store, scene, run)
+        self.spans = store.spans
         return Run(scene.runtime, run), store.frames
 
     def started(self, store: Mortal, scene: Scene) -> str | None:
         """The run, made by the first process; None if that died on the way."""
         runtime = scene.runtime
-        run = unless_dead(store, runtime, runtime.start(scene.agent, *scene.args, key="holdfast.testing"))
+        given = runtime.agent_of(scene.agent).named(scene.args, {})
+        run = unless_dead(store, runtime, runtime.start(scene.agent, arguments=given, key="holdfast.testing"))
         return None if run is None else run.id
 
     def _on(self, store: Mortal, scene: Scene, run: str) -> bool:
@@ -300,14 +309,13 @@ def unless_dead(store: Mortal, runtime: Runtime, work: Coroutine[Any, Any, Run])
     return None
 
 
-def _frames(core: _core.Store) -> list[tuple[str, ...]]:
-    """The records of a store, frame by frame, in the order in which they were committed."""
-    sql = (
-        "SELECT pos, json_group_array(kind) FROM (SELECT pos, kind FROM events"
-        " WHERE stream LIKE 'run_%' ORDER BY pos, seq) GROUP BY pos ORDER BY pos"
-    )
-    _, rows = core.sql(sql, [])
-    return [tuple(json.loads(kinds)) for _, kinds in rows]
+def _frames(play: Play) -> list[tuple[str, ...]]:
+    """The records of each frame that the processes of a play wrote, in order."""
+    _, rows = play.core.sql("SELECT pos, kind FROM events ORDER BY pos, seq", [])
+    return [
+        tuple(str(kind) for pos, kind in rows if before < int(str(pos)) <= after)
+        for before, after in play.spans
+    ]
 
 
 def crash_at(
@@ -319,9 +327,20 @@ def crash_at(
     answer: Callable[[Runtime, Run], object] = lambda *_: None,
     kill: bool = False,
 ) -> tuple[Run, Any]:
-    """Plays a scene with one crash, and returns the run and the world after it."""
+    """Plays a scene with one crash, and returns the run and the world after it.
+
+    Args:
+        build, world, answer, kill: see :func:`crash_everywhere`, whose report lists the boundaries.
+        frame: at which of the frames that the process writes, counted from 1; 0 is a play without a crash.
+        when: on which side of it.
+
+    Raises:
+        ValueError: the process writes no such frame, so that nothing has crashed.
+    """
     with _play(build, world, answer, kill) as play:
-        run, _ = play.run(frame, when)
+        run, frames = play.run(frame, when)
+        if frame != 0 and not play.crashed:
+            raise ValueError(f"nothing has crashed: the run has {frames} frames, and no frame {frame}")
         _ = (run.status, run.result, run.error, run.waiting_on)  # read while there is a loop to read with
         return run, play.world
 
@@ -376,7 +395,7 @@ def crash_everywhere(
         if run.status != "completed":
             report.problems.append(f"without a crash the run is {run.status}: {run.error or run.waiting_on}")
             total = 0
-        records = _frames(play.core)
+        records = _frames(play)
         for frame in range(1, total + 1):
             for when in ("before", "after"):
                 boundary = Boundary(frame, when, records[frame - 1] if frame <= len(records) else ())

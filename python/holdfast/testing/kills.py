@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from holdfast.testing.crashes import When
 
+    Told = tuple[int, str, str, list[tuple[int, int]]]
+
 
 class Line:
     """What a process has of the test's: one question at a time."""
@@ -110,10 +112,11 @@ class KilledPlay(Play):
             told = self._process(frames, die_at, when)
             if told is None:
                 assert die_at is not None, "a process was killed by somebody else"
-                die_at = None
+                die_at, self.crashed = None, True
                 self.clock.advance(seconds=LEASE + PERMIT)  # the dead one's lease and permits are over
                 continue
-            frames, run, status = told
+            frames, run, status, spans = told
+            self.spans.extend(spans)
             if status in ENDED or not self._people(run):
                 break
         self.core = open_store(self.folder, clock=self.clock)._core
@@ -126,7 +129,7 @@ class KilledPlay(Play):
             people = Runtime(Mortal(store._core, self.clock, None, "after"))
             return self.help(people, Run(people, run))
 
-    def _process(self, frames: int, die_at: int | None, when: When) -> tuple[int, str, str] | None:
+    def _process(self, frames: int, die_at: int | None, when: When) -> Told | None:
         """A process that goes on until the run waits or has ended; None if it was killed."""
         ours, theirs = Pipe()
         pid = _fork()
@@ -147,7 +150,7 @@ class KilledPlay(Play):
             assert code == -signal.SIGKILL, f"a process ended with {code}"
         return told
 
-    def _serve(self, line: Connection) -> tuple[int, str, str] | None:
+    def _serve(self, line: Connection) -> Told | None:
         """Answers what a process asks of the world, until its last word or its death."""
         kept = {"ran": self.ran, "world": self.world}
         while True:
@@ -158,7 +161,7 @@ class KilledPlay(Play):
             if what == "failed":
                 raise RuntimeError(f"a process could not go on:\n{said[0]}")
             if what == "done":
-                return said[0], said[1], said[2]
+                return said[0], said[1], said[2], said[3]
             try:
                 answer = _answer(kept[said[0]], what, *said[1:])
             except Exception as error:
@@ -181,7 +184,7 @@ class KilledPlay(Play):
             if run is None or done is None:
                 os.kill(os.getpid(), signal.SIGKILL)
             assert done is not None
-            told = ("done", store.frames, run, done.status)
+            told = ("done", store.frames, run, done.status, store.spans)
             scene.runtime.close()
             self.core.close()
         except BaseException:

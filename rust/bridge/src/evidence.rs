@@ -149,6 +149,19 @@ fn store_seal<'py>(
     objects(py, &enter(py, || store.engine.seal(&key, &by))?)
 }
 
+/// Keeps what keys have signed on a copy of a seal.
+#[pyfunction]
+#[pyo3(signature = (store, copy, keys, /))]
+fn store_witnessed<'py>(
+    py: Python<'py>,
+    store: &Store,
+    copy: &str,
+    keys: Vec<String>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (copy, keys) = (note(py, copy)?, verifiers(py, keys)?);
+    objects(py, &enter(py, || store.engine.witnessed(&copy, &keys))?)
+}
+
 /// The seals, newest first.
 #[pyfunction]
 #[pyo3(signature = (store, most, /))]
@@ -364,6 +377,17 @@ impl BundleAudit {
         Ok(())
     }
 
+    /// The proof that the stream was under an older seal, too.
+    #[pyo3(signature = (seal, proof, /))]
+    fn earlier(&self, py: Python<'_>, seal: &str, proof: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (seal, proof): (_, Proof) = (checkpoint(py, seal)?, typed(proof)?);
+        enter(py, || {
+            let mut inner = self.inner();
+            let (audit, _) = inner.stream.as_mut().ok_or_else(nothing_open)?;
+            audit.prove_earlier(proof, seal.size, &seal.root)
+        })
+    }
+
     /// A piece of its file.
     #[pyo3(signature = (piece, /))]
     fn push(&self, py: Python<'_>, piece: &[u8]) -> PyResult<()> {
@@ -387,10 +411,14 @@ impl BundleAudit {
             }
             let report = audit.end(&withheld)?;
             inner.forked.clone_from(&report.forked);
-            let left: Vec<String> = report.withheld.iter().map(ToString::to_string).collect();
+            let spelled = |commits: &BTreeSet<Commit>| -> Vec<String> {
+                commits.iter().map(ToString::to_string).collect()
+            };
+            let (left, named) = (spelled(&report.withheld), spelled(&report.named));
             let told = json!({
-                "erased": report.erased, "head": report.head.to_string(), "opened": report.opened,
-                "records": report.records, "sealed": report.sealed, "withheld": left,
+                "earlier": report.earlier, "erased": report.erased, "head": report.head.to_string(),
+                "named": named, "opened": report.opened, "records": report.records,
+                "sealed": report.sealed, "withheld": left,
             });
             if let Some(state) = &report.state {
                 inner.ended.insert(state.head().stream, report);
@@ -452,6 +480,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(checkpoint_read, m)?)?;
     m.add_function(wrap_pyfunction!(consistency_check, m)?)?;
     m.add_function(wrap_pyfunction!(store_seal, m)?)?;
+    m.add_function(wrap_pyfunction!(store_witnessed, m)?)?;
     m.add_function(wrap_pyfunction!(store_seals, m)?)?;
     m.add_function(wrap_pyfunction!(store_consistency, m)?)?;
     m.add_function(wrap_pyfunction!(store_inclusion, m)?)?;

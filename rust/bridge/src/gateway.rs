@@ -14,6 +14,7 @@ use holdfast_core::ids::{GrantId, RunId, SessionId};
 use holdfast_core::ledger::{Tool as Registered, key_of};
 use holdfast_core::policy::ActivePolicy;
 use holdfast_core::records::{Actor, EffectClass};
+use holdfast_core::redact;
 use holdfast_core::run::{Claim, Command};
 use holdfast_core::schema::Schema as Checker;
 use holdfast_store::engine::{Call as Asked, Durability, Served, Written};
@@ -200,7 +201,10 @@ impl Passage {
                 _ if self.write => Durability::Soon,
                 _ => Durability::Commit,
             };
-            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(command.clone());
+            // Only outcomes are tried again or told late; at the door one knocks anew.
+            if !matches!(*command, Command::Enter { .. }) {
+                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(command.clone());
+            }
             let (run, by) = (self.run, self.by.clone());
             return committed(py, Asked::Command { run, by, command, durability });
         }
@@ -214,10 +218,10 @@ fn committed(py: Python<'_>, call: Asked) -> PyResult<Bound<'_, PyTuple>> {
 }
 
 fn told<'py>(py: Python<'py>, ask: &Ask) -> PyResult<Bound<'py, PyTuple>> {
-    let mut told = to_value(ask).map_err(|error| error.raise(py))?;
-    let what = told.as_object_mut().and_then(|members| members.remove("ask"));
-    let what = what.as_ref().and_then(Value::as_str).unwrap_or_default();
-    PyTuple::new(py, [what.into_pyobject(py)?.into_any(), untree(py, &told)?])
+    let told = objects(py, ask)?;
+    let what = told.get_item("ask")?;
+    told.del_item("ask")?;
+    PyTuple::new(py, [what, told])
 }
 
 /// What is the call's own of an [`Entering`].
@@ -234,6 +238,8 @@ struct Shape {
     kind: holdfast_core::records::CallKind,
     lane: holdfast_core::records::Name,
     recorded: Option<holdfast_core::ids::CallId>,
+    #[serde(default)]
+    redact: Vec<holdfast_core::records::Name>,
     reserve: holdfast_core::records::Amounts,
     sandbox: holdfast_core::records::SandboxTier,
 }
@@ -253,6 +259,7 @@ impl Shape {
             kind: self.kind,
             lane: self.lane,
             recorded: self.recorded,
+            redact: self.redact,
             reserve: self.reserve,
             rooms: None,
             sandbox: self.sandbox,
@@ -415,6 +422,27 @@ fn policy_digest(py: Python<'_>, policy: &Bound<'_, PyAny>) -> PyResult<String> 
     ActivePolicy::new(policy).map(|active| active.digest.to_string()).map_err(|error| error.raise(py))
 }
 
+/// Arguments as people and hooks see them: a marker stands in each of the fields.
+#[pyfunction]
+#[pyo3(signature = (value, fields, /))]
+fn redacted<'py>(value: &Bound<'py, PyAny>, fields: Vec<String>) -> PyResult<Bound<'py, PyAny>> {
+    let fields = names(value.py(), fields)?;
+    untree(value.py(), &redact::redacted(&tree(value)?, &fields))
+}
+
+/// What somebody made of what was shown, with the values behind the markers; none if one stands for nothing.
+#[pyfunction]
+#[pyo3(signature = (made, real, fields, /))]
+fn restored<'py>(
+    made: &Bound<'py, PyAny>,
+    real: &Bound<'py, PyAny>,
+    fields: Vec<String>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (py, fields) = (made.py(), names(made.py(), fields)?);
+    let restored = redact::restored(tree(made)?, &tree(real)?, &fields);
+    restored.map(|value| untree(py, &value)).transpose()
+}
+
 /// The idempotency key of a call.
 #[pyfunction]
 #[pyo3(signature = (call, /))]
@@ -434,5 +462,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(activate_policy, m)?)?;
     m.add_function(wrap_pyfunction!(active_policy, m)?)?;
     m.add_function(wrap_pyfunction!(policy_digest, m)?)?;
+    m.add_function(wrap_pyfunction!(redacted, m)?)?;
+    m.add_function(wrap_pyfunction!(restored, m)?)?;
     m.add_function(wrap_pyfunction!(permit_key, m)?)
 }

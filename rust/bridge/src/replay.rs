@@ -32,6 +32,8 @@ pub(crate) struct Player {
     state: Value,
     version: u64,
     committed: u64,
+    /// What it sees after so many commits, and its version.
+    fresh: Vec<(u64, Value, u64)>,
 }
 
 impl Player {
@@ -68,9 +70,10 @@ impl Player {
     fn new(py: Python<'_>, store: &Store, run: &str, step: &str) -> PyResult<Self> {
         let (run, step): (RunId, StepId) = (id(py, run)?, id(py, step)?);
         let replay = enter(py, || store.engine.replay(run, step))?;
-        let state = replay.state.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-        let (version, committed) = (replay.version, replay.committed);
-        Ok(Self { core: Mutex::new(replay.player), run, state, version, committed })
+        let known = |state: Option<Value>| state.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        let fresh = replay.fresh.into_iter().map(|at| (at.after, known(at.state), at.version)).collect();
+        let (state, version, committed) = (known(replay.state), replay.version, replay.committed);
+        Ok(Self { core: Mutex::new(replay.player), run, state, version, committed, fresh })
     }
 
     /// The state that the step's code begins with, its version, and the version after the step's newest commit.
@@ -132,12 +135,15 @@ impl Player {
         Ok(self.core().fires_at(id(py, call)?))
     }
 
-    #[getter]
-    fn fresh_after(&self) -> Option<usize> {
-        self.core().fresh_after()
+    /// The state that the step goes on with after so many commits, and its version, if that is another one
+    /// than these made: a conflict was tried again there.
+    #[pyo3(signature = (commits, /))]
+    fn fresh<'py>(&self, py: Python<'py>, commits: u64) -> PyResult<Option<(Bound<'py, PyAny>, u64)>> {
+        let found = self.fresh.iter().find(|(after, ..)| *after == commits);
+        found.map(|(_, state, version)| Ok((untree(py, state)?, *version))).transpose()
     }
 
-    /// Whether a recorded outcome is still to be delivered.
+    /// Whether a recorded outcome is still to be delivered, or a recorded call to be made again.
     #[getter]
     fn replays(&self) -> bool {
         self.core().replays()

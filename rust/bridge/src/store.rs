@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_core::canonical::to_value;
+use holdfast_core::canonical::to_bytes;
 use holdfast_core::clock::Now;
 use holdfast_core::content::Commit;
 use holdfast_core::error::Code;
@@ -12,13 +12,12 @@ use holdfast_core::ids::{IdError, RunId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::records::{Actor, Labels, Name, ReadError, Text, read};
 use holdfast_core::run::Command;
+use holdfast_store::StoreError;
 use holdfast_store::clock::{Clock, FakeClock as Fake};
 use holdfast_store::engine::{Durability, Engine, ReadRecord, Told};
-use holdfast_store::sqlite::SqliteStore;
+use holdfast_store::open::{Address, Opened, Options, open};
 use holdfast_store::sqlite::backup::backup;
-use holdfast_store::sqlite::open::{Address, Options, open};
-use holdfast_store::store::Cell;
-use holdfast_store::{Store as _, StoreError};
+use holdfast_store::store::{Cell, Store as Kept};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
 use serde::de::DeserializeOwned;
@@ -37,7 +36,7 @@ pub(crate) fn typed<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T
 
 /// A serde value as Python objects.
 pub(crate) fn objects<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyAny>> {
-    untree(py, &to_value(value).map_err(|error| error.raise(py))?)
+    crate::canonical::objects(py, &to_bytes(value).map_err(|error| error.raise(py))?)
 }
 
 pub(crate) fn id<T: std::str::FromStr<Err = IdError>>(py: Python<'_>, text: &str) -> PyResult<T> {
@@ -94,7 +93,7 @@ pub(crate) fn options(
         options.turn_wait_ms = wait;
     }
     if let Some(clock) = clock {
-        options.clock = clock.get().0.clone();
+        options.clock = Some(clock.get().0.clone());
     }
     options
 }
@@ -103,7 +102,7 @@ pub(crate) fn options(
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) engine: Engine,
-    pub(crate) sqlite: Arc<SqliteStore>,
+    pub(crate) opened: Opened,
 }
 
 type Wrote = (u64, u64, String, Option<i64>);
@@ -123,39 +122,45 @@ impl Store {
     ) -> PyResult<Self> {
         let options = options(read_only, turn_wait_ms, clock, migrate);
         enter(py, || {
-            let sqlite = Arc::new(open(&Address::parse(url)?, &options)?);
-            let engine = Engine::new(sqlite.clone(), read_only)?;
-            Ok::<_, StoreError>(Self { engine, sqlite })
+            let opened = open(&Address::parse(url)?, &options)?;
+            let engine = Engine::new(opened.store(), read_only)?;
+            Ok::<_, StoreError>(Self { engine, opened })
         })
     }
 
     #[getter]
     fn id(&self) -> String {
-        self.sqlite.id().to_string()
+        self.kept().id().to_string()
     }
 
     /// The store's clock, in milliseconds since the epoch: ids are made from it.
     #[getter]
     fn wall_ms(&self) -> u64 {
-        self.sqlite.now().wall_ms
+        self.kept().now().wall_ms
     }
 
     /// The boot that the store's clock counts from, and how long ago it was.
     #[getter]
     fn boot(&self) -> (String, u64) {
-        let now = self.sqlite.now();
+        let now = self.kept().now();
         (now.boot_id, now.boot_ms)
     }
 
     /// Where its files are; none in memory.
     #[getter]
     fn folder(&self) -> Option<PathBuf> {
-        self.sqlite.path().map(Path::to_owned)
+        self.kept().path().map(Path::to_owned)
+    }
+
+    /// Whether it is in this process's memory: nothing waits for a disk or a server.
+    #[getter]
+    fn is_memory(&self) -> bool {
+        matches!(self.opened, Opened::Sqlite(_)) && self.kept().path().is_none()
     }
 
     #[getter]
     fn epoch(&self) -> u32 {
-        self.sqlite.epoch()
+        self.kept().epoch()
     }
 
     /// Makes a call and waits for it.
@@ -254,7 +259,7 @@ impl Store {
         parameters: &Bound<'py, PyList>,
     ) -> PyResult<(Vec<String>, Vec<Bound<'py, PyTuple>>)> {
         let parameters = parameters.iter().map(|value| cell(&value)).collect::<PyResult<Vec<_>>>()?;
-        let table = enter(py, || self.sqlite.sql(query, &parameters, limits::SQL_ROWS_MAX))?;
+        let table = enter(py, || self.kept().sql(query, &parameters, limits::SQL_ROWS_MAX))?;
         let rows = table.rows.iter().map(|row| {
             let cells = row.iter().map(|cell| uncell(py, cell)).collect::<PyResult<Vec<_>>>()?;
             PyTuple::new(py, cells)
@@ -263,7 +268,7 @@ impl Store {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let stats = enter(py, || self.sqlite.stats())?;
+        let stats = enter(py, || self.kept().stats())?;
         objects(py, &stats)
     }
 
@@ -284,8 +289,19 @@ impl Store {
 
     #[pyo3(signature = (target, /))]
     fn backup<'py>(&self, py: Python<'py>, target: &str) -> PyResult<Bound<'py, PyAny>> {
-        let done = enter(py, || backup(&self.engine, &self.sqlite, Path::new(target)))?;
+        let done = enter(py, || match &self.opened {
+            Opened::Sqlite(sqlite) => backup(&self.engine, sqlite, Path::new(target)),
+            Opened::Postgres(_) => Err(StoreError::BadBackup(
+                "a store on PostgreSQL is backed up with the server's own tools".to_owned(),
+            )),
+        })?;
         objects(py, &done)
+    }
+
+    /// Waits until there may be something new to claim; what was heard so far, or None where nobody tells.
+    #[pyo3(signature = (seen, wait_ms, /))]
+    fn heard(&self, py: Python<'_>, seen: u64, wait_ms: u64) -> Option<u64> {
+        py.detach(|| self.kept().heard(seen, wait_ms))
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
@@ -293,7 +309,13 @@ impl Store {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, || self.sqlite.close())
+        enter(py, || self.kept().close())
+    }
+}
+
+impl Store {
+    fn kept(&self) -> &Arc<dyn Kept> {
+        self.engine.store()
     }
 }
 
@@ -327,6 +349,7 @@ fn uncell<'py>(py: Python<'py>, cell: &Cell) -> PyResult<Bound<'py, PyAny>> {
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("BUCKETS", cfg!(feature = "objects"))?; // whether this build speaks to them
     m.add_class::<Call>()?;
     m.add_class::<FakeClock>()?;
     m.add_class::<Store>()

@@ -141,5 +141,6 @@ fn tree(claimed: &Claimed) -> Value {
         "step_input": claimed.step_input,
         "worker": claimed.worker.as_str(),
         "lease_ms": claimed.lease_ms,
+        "timeout_ms": claimed.timeout_ms,
     })
 }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_core::ids::StreamId;
 use holdfast_core::records::RecordHash;
+use holdfast_store::copy::copy;
 use holdfast_store::doctor::{Treatment, doctor};
+use holdfast_store::open::{Address, Options, plan};
 use holdfast_store::sqlite::backup::restore;
-use holdfast_store::sqlite::migrate::migrations;
-use holdfast_store::sqlite::open::{Options, plan};
 use holdfast_store::verify::{Scope, verify};
 use pyo3::prelude::*;
 
@@ -85,21 +85,20 @@ fn store_verify<'py>(
     objects(py, &report)
 }
 
-/// Looks at a folder, treats it as asked, and lifts the poison if all is well.
+/// Looks at a store, treats it as asked, and lifts the poison if all is well.
 #[pyfunction]
-#[pyo3(signature = (folder, rebuild, accept_loss, progress, /))]
+#[pyo3(signature = (url, rebuild, accept_loss, progress, /))]
 fn store_doctor<'py>(
     py: Python<'py>,
-    folder: &str,
+    url: &str,
     rebuild: bool,
     accept_loss: bool,
     progress: &Bound<'py, Progress>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (treatment, progress) = (Treatment { rebuild, accept_loss }, progress.get());
     let findings = enter(py, || {
-        doctor(Path::new(folder), &Options::default(), treatment, &mut |done, total| {
-            progress.tell(done, total)
-        })
+        let address = Address::parse(url)?;
+        doctor(&address, &Options::default(), treatment, &mut |done, total| progress.tell(done, total))
     })?;
     objects(py, &findings)
 }
@@ -112,11 +111,28 @@ fn store_restore<'py>(py: Python<'py>, backup: &str, target: &str) -> PyResult<B
     objects(py, &restored)
 }
 
+/// Copies a store to another address, where none is yet.
+#[pyfunction]
+#[pyo3(signature = (source, target, progress, /))]
+fn store_copy<'py>(
+    py: Python<'py>,
+    source: &str,
+    target: &str,
+    progress: &Bound<'py, Progress>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let progress = progress.get();
+    let copied = enter(py, || {
+        let (source, target) = (Address::parse(source)?, Address::parse(target)?);
+        copy(&source, &target, &mut |done, total| progress.tell(done, total))
+    })?;
+    objects(py, &copied)
+}
+
 /// The migrations of this build, and which of them a store has.
 #[pyfunction]
-#[pyo3(signature = (folder, /))]
-fn store_plan<'py>(py: Python<'py>, folder: &str) -> PyResult<Bound<'py, PyAny>> {
-    let planned = enter(py, || plan(Path::new(folder), migrations()))?;
+#[pyo3(signature = (url, /))]
+fn store_plan<'py>(py: Python<'py>, url: &str) -> PyResult<Bound<'py, PyAny>> {
+    let planned = enter(py, || plan(&Address::parse(url)?))?;
     objects(py, &planned)
 }
 
@@ -125,5 +141,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(store_verify, m)?)?;
     m.add_function(wrap_pyfunction!(store_doctor, m)?)?;
     m.add_function(wrap_pyfunction!(store_restore, m)?)?;
+    m.add_function(wrap_pyfunction!(store_copy, m)?)?;
     m.add_function(wrap_pyfunction!(store_plan, m)?)
 }

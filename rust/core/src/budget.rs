@@ -1,5 +1,7 @@
 //! A run's account: reserve before, settle after, and never more than there is. A reservation belongs to a
-//! dispatch; one that started and was never settled is charged in full.
+//! dispatch; one that started and was never settled is charged in full. Beside the accounts stand limits: how
+//! many bodies are on their way at once, and how long after its beginning a run may still send one off. What
+//! does not fit into an account can be asked for; what does not fit into a limit is refused.
 
 use crate::mutants::{Mutant, mutant};
 use crate::records::{Account, Amounts, Body, BudgetRefused, BudgetReserved, BudgetSettled, CallKind};
@@ -18,9 +20,37 @@ pub fn asked(kind: CallKind, wanted: &Amounts) -> Amounts {
     Amounts { tool_calls: calls, ..wanted.clone() }
 }
 
+/// Whether it is a limit: nobody is asked for more of it.
+pub fn is_limit(account: Account) -> bool {
+    matches!(account, Account::Concurrency | Account::WallMs)
+}
+
+/// What a dispatch is held against beside the accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meanwhile {
+    /// Bodies of the run that are on their way, or may be.
+    pub on_their_way: u64,
+    pub wall_ms: u64,
+}
+
 /// Sets amounts aside for a dispatch. Runs without a budget keep no account.
-pub fn reserve(run: &RunState, asked: &Amounts) -> Room {
+pub fn reserve(run: &RunState, asked: &Amounts, meanwhile: impl FnOnce() -> Meanwhile) -> Room {
     let Some(budget) = &run.budget else { return Room::Fits(Vec::new()) };
+    if budget.concurrency.is_some() || budget.wall_ms.is_some() {
+        let meanwhile = meanwhile();
+        // A run whose beginning is not known has no time left.
+        let age = run.began_at.map_or(u64::MAX - 1, |began| meanwhile.wall_ms.saturating_sub(began));
+        let rows = [
+            (Account::WallMs, budget.wall_ms, age),
+            (Account::Concurrency, budget.concurrency, meanwhile.on_their_way),
+        ];
+        for (account, limit, used) in rows {
+            let full = limit.filter(|limit| used >= *limit && !mutant(Mutant::Overspend));
+            if let Some(limit) = full {
+                return Room::Full(BudgetRefused { account, asked: 1, limit, used });
+            }
+        }
+    }
     let taken = run.spending.taken();
     let rows = [
         (Account::Tokens, budget.tokens, taken.tokens, asked.tokens),

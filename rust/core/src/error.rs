@@ -105,6 +105,7 @@ codes! {
     NotCancelRequested = "not_cancel_requested", "Complete, fail or release the step instead.";
     LeaseLive = "lease_live", "Wait until the lease has run out, or its worker's process is gone.";
     LimitExceeded = "limit_exceeded", "Stay within the bound that the message names; docs/LIMITS.md lists them.";
+    Unenforceable = "unenforceable", "Leave the limit out; a sandbox bounds the memory of what runs in it.";
     NothingToWaitFor = "nothing_to_wait_for", "Name at least one thing to wait for.";
     WaitOver = "wait_over", "Go on: what you would wait for is already there.";
     NotWaiting = "not_waiting", "Look at what the step waits for.";
@@ -146,6 +147,8 @@ codes! {
     NoSuchArtifact = "no_such_artifact", "List them with rt.artifacts.list; one with a uri is kept elsewhere.";
     OffsetBack = "offset_back", "Go on from the newest checkpoint of the stream and consumer.";
     CallBusy = "call_busy", "Wait for the call that is being made under this key.";
+    CallInBody = "call_in_body", "Make the call in the agent's own code, before or after, and hand the body what it needs.";
+    StepTimeout = "step_timeout", "Look at what the step waits for outside of ctx, or give it a longer step_timeout.";
     NotRunning = "not_running", "Report the outcome of a call that was sent off, once.";
     OtherDispatch = "other_dispatch", "Report about the newest dispatch of the call.";
     NotInDoubt = "not_in_doubt", "Resolve only calls that are in doubt; holdfast effects list shows them.";
@@ -190,9 +193,13 @@ codes! {
     KeyConflict = "key_conflict", "Use another key, or the agent and the input that the key was first used with.";
 
     // The store.
-    BadUrl = "bad_url", "Use a folder's path, sqlite:///path or memory:.";
+    BadUrl = "bad_url", "Use a folder's path, sqlite:///path, memory: or postgresql://user@host/database.";
     NoSuchStore = "no_such_store", "Check the path, or open it without read_only to make a store there.";
     NotAStore = "not_a_store", "Choose an empty folder, or the folder of a store.";
+    StoreUnreachable = "store_unreachable", "See that the server runs and can be reached; ask again when it does.";
+    StoreLogin = "store_login", "Check user, password and the server's rules for who may come from where.";
+    StoreTls = "store_tls", "Name the server's certificate authority with sslrootcert, or switch encryption off with sslmode=disable.";
+    OldServer = "old_server", "Use PostgreSQL 13 or newer.";
     NewerStore = "newer_store", "Use the Holdfast version that wrote this store, or a newer one.";
     MigrationNeeded = "migration_needed", "Stop the older processes, then run holdfast migrate.";
     MigrationChanged = "migration_changed", "Restore the store from a backup, or use the Holdfast that made it.";
@@ -208,6 +215,7 @@ codes! {
     StoreClosed = "store_closed", "Open the store again.";
     StoreForked = "store_forked", "Open the store again in the forked child; a handle belongs to the process that opened it.";
     StoreFailed = "store_failed", "Look at the disk and the system's log, then run holdfast doctor.";
+    OtherBlobs = "other_blobs", "Open the store with the blobs= that it was made with.";
     NoSuchBlob = "no_such_blob", "Check the reference; blobs that nothing refers to are collected.";
     BlobForged = "blob_forged", "Run holdfast verify: what is stored is not what was put there.";
     BadSql = "bad_sql", "Send one reading statement (select); docs/STORE.md lists the tables.";

@@ -26,6 +26,7 @@ pub mod merge;
 pub mod mutants;
 pub mod policy;
 pub mod records;
+pub mod redact;
 pub mod run;
 pub mod schema;
 pub mod state;

@@ -53,6 +53,15 @@ pub const PAGE_RECORDS_MAX: usize = 10_000;
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long a command waits for its turn, in milliseconds.
 pub const TURN_WAIT_MS: u64 = 30_000;
+/// Frames of one page that is carried to another store.
+pub const CARRIED_TOGETHER_MAX: usize = 1_000;
+/// How long the first pause before a work is run again lasts, on a server; each is twice the one before.
+pub const SERVER_PAUSE_MS: u64 = 2;
+/// How long a request to an object storage may take, in milliseconds, and one more for each KiB that it moves.
+/// Less than a server lets a transaction be idle: contents are put in the middle of one.
+pub const OBJECT_WAIT_MS: u64 = 20_000;
+/// Commits on a server that no barrier has reached, before one is made without anybody asking.
+pub const UNSYNCED_MAX: usize = 4096;
 /// Rows that one query for people returns.
 pub const SQL_ROWS_MAX: usize = 100_000;
 /// Threads that read records in an audit.

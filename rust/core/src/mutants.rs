@@ -57,6 +57,8 @@ mutants! {
     ForkRepeats,
     /// A paused run goes on making calls.
     ActWhilePaused,
+    /// A timer that is due fires before recorded calls are made again.
+    TimersOvertake,
     /// A timer ends before its time.
     TakeEarly,
     /// A step wakes before what it waits for has come.

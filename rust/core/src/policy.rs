@@ -21,6 +21,7 @@ use crate::records::{
     EffectClass, Key, Labels, Name, PolicyDecided, PolicyDigest, Reason, Risk, SandboxGuard, SandboxTier,
     Text, Token,
 };
+use crate::redact;
 
 /// A policy and its digest, which is its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct Question<'a> {
     /// What the sandbox enforces.
     pub guards: &'a [SandboxGuard],
     pub labels: &'a Labels,
+    /// What nobody on the way is shown.
+    pub redact: &'a [Name],
     pub role: &'a Name,
     /// Where the body would run.
     pub sandbox: SandboxTier,
@@ -140,6 +143,16 @@ impl Ruling {
         }
         Some(())
     }
+}
+
+/// The fields of the arguments that rules want nobody on the way to see. Hooks see a call before it is decided
+/// about and may change its arguments, so conditions on them, and on the capability, do not count here.
+pub fn redactions(active: &ActivePolicy, question: &Question<'_>) -> Vec<Name> {
+    let redacts = |obligation: &&Obligation| obligation.kind == ObligationKind::Redact;
+    let rules = active.policy.rules.iter().filter(|rule| rule.obligations.iter().any(|one| redacts(&one)));
+    let concerned: Vec<&Rule> = rules.filter(|rule| concerns(rule, question)).collect();
+    let wanted = concerned.iter().flat_map(|rule| rule.obligations.iter().filter(redacts));
+    redact::fields(wanted.flat_map(|obligation| &obligation.fields).chain(question.redact))
 }
 
 /// Decides about a call.
@@ -245,9 +258,20 @@ impl Found {
                         roles: obligation.roles.clone(),
                     });
                 }
-                ObligationKind::Redact => self.fails("obligation.redact_unsupported", None),
+                // What is hidden is said once, for all rules.
+                ObligationKind::Redact if hides(&obligation, question) => continue,
+                ObligationKind::Redact => self.fails("obligation.redact", None),
             }
             self.obligations.push(obligation);
+        }
+        if !question.redact.is_empty() {
+            self.obligations.push(Obligation {
+                fields: question.redact.to_vec(),
+                kind: ObligationKind::Redact,
+                quorum: None,
+                roles: Vec::new(),
+                tier: None,
+            });
         }
     }
 
@@ -294,26 +318,39 @@ fn reason(code: &str, rule: Option<&Name>, summary: Option<&Text>) -> Reason {
     Reason { code, rule: rule.cloned(), summary: summary.cloned() }
 }
 
+/// Whether what is shown of a call lacks all that an obligation names.
+fn hides(obligation: &Obligation, question: &Question<'_>) -> bool {
+    let hidden = |field: &Name| redact::covered(question.redact, field);
+    !obligation.fields.is_empty() && obligation.fields.iter().all(hidden)
+}
+
 /// Whether every condition of a rule holds.
 fn holds(rule: &Rule, question: &Question<'_>) -> bool {
+    concerns(rule, question)
+        && (rule.capabilities.is_empty() || through(rule, question))
+        && rule
+            .when
+            .iter()
+            .all(|constraint| constraint.holds(question.arguments).unwrap_or(rule.decide != Decision::Allow))
+}
+
+/// Whether a rule is about such a call, whatever its arguments and the capability that it uses.
+fn concerns(rule: &Rule, question: &Question<'_>) -> bool {
     let tool = &question.tool;
     let listed = |names: &[Name], name: &Name| names.is_empty() || names.iter().any(|one| glob(one, name));
-    let session = question.session.map(|id| id.to_string());
     listed(&rule.agents, question.agent)
         && listed(&rule.roles, question.role)
         && listed(&rule.tools, tool.name)
         && (rule.effects.is_empty() || rule.effects.contains(&tool.effect))
         && (rule.risks.is_empty() || rule.risks.contains(&tool.risk))
         && (rule.sessions.is_empty()
-            || session.is_some_and(|id| rule.sessions.iter().any(|one| glob_text(one.as_str(), &id))))
-        && (rule.capabilities.is_empty() || through(rule, question))
+            || question.session.is_some_and(|id| {
+                let id = id.to_string();
+                rule.sessions.iter().any(|one| glob_text(one.as_str(), &id))
+            }))
         && rule.labels.iter().all(|(name, value)| question.labels.get(name) == Some(value))
         && rule.not_before.is_none_or(|from| from <= question.wall_ms)
         && rule.not_after.is_none_or(|until| question.wall_ms < until)
-        && rule
-            .when
-            .iter()
-            .all(|constraint| constraint.holds(question.arguments).unwrap_or(rule.decide != Decision::Allow))
 }
 
 /// Whether a call uses one of the rule's capabilities. One that uses none is helped by no rule about them.

@@ -27,6 +27,8 @@ use crate::sqlite::folder::sync_folder;
 const MAGIC: &[u8; 4] = b"HFB1";
 const HEADER: usize = 4 + 1 + 16 + 8;
 const SUM: usize = 32;
+/// No blob is stored in more bytes than this.
+pub(crate) const STORED_MAX: usize = limits::BLOB_BYTES_MAX + HEADER + SUM;
 const COMPRESSED: u8 = 1;
 /// Below this, compressing costs more than it saves.
 const COMPRESS_FROM: usize = 512;
@@ -37,6 +39,18 @@ pub enum Blobs {
     Folder(PathBuf),
     /// With the time at which each was put there.
     Memory(Mutex<BTreeMap<Commit, (u64, Vec<u8>)>>),
+    Elsewhere(Box<dyn Shelf>),
+}
+
+/// Another place for blobs, which knows no more of them than their names and bytes. What is put there is
+/// durable when `put` returns, and never changes: who comes second finds the first one's.
+pub trait Shelf: Send + Sync + std::fmt::Debug {
+    fn put(&self, name: &Commit, stored: &[u8]) -> Result<()>;
+    fn get(&self, name: &Commit) -> Result<Option<Vec<u8>>>;
+    fn has(&self, name: &Commit) -> Result<bool>;
+    /// Whether it was there.
+    fn remove(&self, name: &Commit) -> Result<bool>;
+    fn list(&self) -> Result<Vec<BlobFile>>;
 }
 
 /// A blob as it lies there.
@@ -78,6 +92,7 @@ impl Blobs {
                 kept.entry(name).or_insert((wall_ms(), stored));
             }
             Self::Folder(folder) => write_file(folder, &name, &stored)?,
+            Self::Elsewhere(shelf) => shelf.put(&name, &stored)?,
         }
         Ok(name)
     }
@@ -90,15 +105,17 @@ impl Blobs {
                 kept.get(name).map(|(_, stored)| stored.clone()).ok_or(StoreError::NoSuchBlob(*name))?
             }
             Self::Folder(folder) => read_file(folder, name)?,
+            Self::Elsewhere(shelf) => shelf.get(name)?.ok_or(StoreError::NoSuchBlob(*name))?,
         };
-        let blob = unpack(&stored).ok_or(StoreError::BlobForged(*name))?;
-        if commit(blob.salt, &blob.bytes) == *name { Ok(blob) } else { Err(StoreError::BlobForged(*name)) }
+        open(name, &stored).ok_or(StoreError::BlobForged(*name))
     }
 
-    pub fn has(&self, name: &Commit) -> bool {
+    /// Whether a blob is there. One that cannot be asked for is not taken for missing.
+    pub fn has(&self, name: &Commit) -> Result<bool> {
         match self {
-            Self::Memory(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name),
-            Self::Folder(folder) => place(folder, name).is_file(),
+            Self::Memory(kept) => Ok(kept.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)),
+            Self::Folder(folder) => Ok(place(folder, name).is_file()),
+            Self::Elsewhere(shelf) => shelf.has(name),
         }
     }
 
@@ -116,6 +133,7 @@ impl Blobs {
                     Ok(()) => sync_folder(path.parent().unwrap_or(folder)).map(|()| true),
                 }
             }
+            Self::Elsewhere(shelf) => shelf.remove(name),
         }
     }
 
@@ -132,11 +150,29 @@ impl Blobs {
                 Ok((kept.iter().map(file).collect(), Vec::new()))
             }
             Self::Folder(folder) => list_folder(folder),
+            Self::Elsewhere(shelf) => Ok((shelf.list()?, Vec::new())),
         }
     }
 }
 
-fn hex_name(name: &Commit) -> String {
+/// What stored bytes open to, if it is what the name says.
+fn open(name: &Commit, stored: &[u8]) -> Option<Blob> {
+    unpack(stored).filter(|blob| commit(blob.salt, &blob.bytes) == *name)
+}
+
+/// Whether stored bytes are the blob of that name.
+#[cfg_attr(not(feature = "objects"), allow(dead_code))]
+pub(crate) fn is_blob(name: &Commit, stored: &[u8]) -> bool {
+    open(name, stored).is_some()
+}
+
+/// The blob that a file of this name is.
+pub(crate) fn parse_name(name: &str) -> Option<Commit> {
+    let tree = serde_json::Value::String(format!("sha256:{name}"));
+    holdfast_core::records::read::<Commit>(&tree).ok()
+}
+
+pub(crate) fn hex_name(name: &Commit) -> String {
     name.to_string().trim_start_matches("sha256:").to_owned()
 }
 
@@ -223,7 +259,7 @@ fn read_file(folder: &Path, name: &Commit) -> Result<Vec<u8>> {
         Err(error) => return Err(StoreError::io("cannot read a blob", &error)),
         Ok(file) => file,
     };
-    let most = u64::try_from(limits::BLOB_BYTES_MAX + HEADER + SUM).unwrap_or(u64::MAX);
+    let most = u64::try_from(STORED_MAX).unwrap_or(u64::MAX);
     let mut stored = Vec::new();
     file.take(most).read_to_end(&mut stored).map_err(|e| StoreError::io("cannot read a blob", &e))?;
     Ok(stored)
@@ -245,14 +281,13 @@ fn list_folder(folder: &Path) -> Result<(Vec<BlobFile>, Vec<PathBuf>)> {
             let entry = entry.map_err(|e| told(&e))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let found = entry.metadata().map_err(|e| told(&e))?;
-            let tree = serde_json::Value::String(format!("sha256:{name}"));
-            match holdfast_core::records::read::<Commit>(&tree) {
-                Ok(commit) => blobs.push(BlobFile {
+            match parse_name(&name) {
+                Some(commit) => blobs.push(BlobFile {
                     commit,
                     bytes: found.len(),
                     modified_ms: u64::try_from(found.mtime()).unwrap_or(0).saturating_mul(1000),
                 }),
-                Err(_) => left_over.push(entry.path()),
+                None => left_over.push(entry.path()),
             }
         }
     }

@@ -1,15 +1,16 @@
 //! What is wrong with a store, in words, and the repair of what is derived. Records are never repaired:
 //! a damaged journal is named, and a backup is the cure.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_core::limits;
 
 use crate::engine::{Engine, fold_stream, project, write_projection};
 use crate::error::{Result, StoreError};
+use crate::open::{Address, Opened, Options, open};
+use crate::postgres::PgStore;
 use crate::rows::{Projection, StreamRow};
-use crate::sqlite::open::{Address, Options, open};
+use crate::sqlite::SqliteStore;
 use crate::store::Stats;
 use crate::verify::{Report, Scope, verify};
 
@@ -39,13 +40,39 @@ pub struct Findings {
 
 /// Looks at a store, treats it as asked, and lifts the poison if all is well.
 pub fn doctor(
-    folder: &Path,
+    address: &Address,
     options: &Options,
     treatment: Treatment,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Findings> {
     let options = Options { repair: true, read_only: false, ..options.clone() };
-    let store = Arc::new(open(&Address::Folder(folder.to_owned()), &options)?);
+    match open(address, &options)? {
+        Opened::Sqlite(store) => look_at_folder(&store, treatment, progress),
+        Opened::Postgres(store) => look_at_server(store, treatment, progress),
+    }
+}
+
+/// A server poisons nothing and forgets nothing that it acknowledged: what is left is the audit.
+fn look_at_server(
+    store: Arc<PgStore>,
+    treatment: Treatment,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Findings> {
+    let engine = Engine::new(store, true)?;
+    let rebuilt = if treatment.rebuild { rebuild(&engine)? } else { 0 };
+    let report = verify(&engine, &Scope::default(), progress)?;
+    let stats = engine.store().stats()?;
+    let advice = advice(&report, None, None, &stats);
+    engine.store().close()?;
+    let healthy = report.ok();
+    Ok(Findings { stats, report, poisoned: None, truncated: None, rebuilt, advice, healthy })
+}
+
+fn look_at_folder(
+    store: &Arc<SqliteStore>,
+    treatment: Treatment,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Findings> {
     let poisoned = store.poison_mark();
     // What the page cache believes after a failed sync is not what is on the disk.
     store.read_from_disk()?;
@@ -100,7 +127,7 @@ fn advice(
 }
 
 /// Makes every projection anew from the frames. Leases count as expired afterwards.
-fn rebuild(engine: &Engine) -> Result<u64> {
+pub(crate) fn rebuild(engine: &Engine) -> Result<u64> {
     let mut rebuilt = 0;
     let mut after = 0;
     loop {
@@ -120,7 +147,7 @@ fn rebuild(engine: &Engine) -> Result<u64> {
 
 impl Engine {
     /// Makes the rows of one stream anew.
-    fn rebuild(&self, row: &StreamRow) -> Result<()> {
+    pub(crate) fn rebuild(&self, row: &StreamRow) -> Result<()> {
         let row = row.clone();
         self.with_desk(move |desk| {
             let state = fold_stream(&*desk.rows, desk.store.blobs(), desk.store.id(), &row)?;

@@ -35,6 +35,21 @@ pub enum StoreError {
     NoSuchStore(String),
     #[error("{0}")]
     NotAStore(String),
+    #[error("the server cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("large contents cannot be reached: {0}")]
+    BlobsUnreachable(String),
+    #[error("the store keeps its large contents in {kept}, not in {given}")]
+    OtherBlobs { kept: String, given: String },
+    #[error("the server does not let us in: {0}")]
+    Login(String),
+    #[error("no encrypted connection: {0}")]
+    Tls(String),
+    #[error("the server is too old: {0}")]
+    OldServer(String),
+    /// Somebody else was faster; whoever runs works runs this one again, so nobody hears of it.
+    #[error("somebody else was faster: {0}")]
+    Conflict(String),
     #[error("the store was written by a newer Holdfast: {0}")]
     NewerStore(String),
     #[error("the store needs migration {0}, which older processes cannot live with")]
@@ -129,6 +144,11 @@ impl StoreError {
                 | Self::Poisoned(_)
                 | Self::Replaced(_)
                 | Self::NewerStore(_)
+                | Self::Unreachable(_)
+                | Self::BlobsUnreachable(_)
+                | Self::Login(_)
+                | Self::Tls(_)
+                | Self::Conflict(_)
                 | Self::Panicked
         )
     }
@@ -158,6 +178,12 @@ impl Coded for StoreError {
             Self::BadUrl(_) => Code::BadUrl,
             Self::NoSuchStore(_) => Code::NoSuchStore,
             Self::NotAStore(_) => Code::NotAStore,
+            Self::Unreachable(_) | Self::BlobsUnreachable(_) => Code::StoreUnreachable,
+            Self::OtherBlobs { .. } => Code::OtherBlobs,
+            Self::Login(_) => Code::StoreLogin,
+            Self::Tls(_) => Code::StoreTls,
+            Self::OldServer(_) => Code::OldServer,
+            Self::Conflict(_) => Code::StoreBusy,
             Self::NewerStore(_) => Code::NewerStore,
             Self::MigrationNeeded(_) => Code::MigrationNeeded,
             Self::MigrationChanged(_) => Code::MigrationChanged,

@@ -3,12 +3,17 @@
 
 pub mod blobs;
 pub mod bundle;
+mod cells;
 pub mod clock;
+pub mod copy;
 pub mod doctor;
 pub mod engine;
 pub mod error;
+pub mod open;
+pub mod postgres;
 pub mod rows;
 mod seals;
+mod shelf;
 pub mod sqlite;
 pub mod store;
 pub mod verify;

@@ -195,6 +195,23 @@ pub struct SealRow {
     pub checkpoint: String,
 }
 
+/// A frame as it is carried to another store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarriedFrame {
+    pub stream: StreamId,
+    /// Its number in the tree, if a seal covers it.
+    pub leaf: Option<u64>,
+    pub row: FrameRow,
+}
+
+/// An envelope that was not delivered, and why if its receiver refused it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EnvelopeRow {
+    pub envelope: Envelope,
+    pub sent_at: u64,
+    pub refused: Option<String>,
+}
+
 /// Reading, in one consistent view.
 pub trait Look {
     fn stream(&self, id: StreamId) -> Result<Option<StreamRow>>;
@@ -230,6 +247,12 @@ pub trait Look {
     fn unsealed(&self, most: usize) -> Result<Vec<(i64, SealedFrame)>>;
     /// The newest frame of a stream among the first leaves that begins at or before a record.
     fn newest_leaf(&self, stream: i64, size: u64, until: u64) -> Result<Option<LeafRow>>;
+    /// The frames that are leaves, after a number, in the order of their numbers; at most a page of them.
+    fn sealed_frames(&self, after: Option<u64>) -> Result<Vec<CarriedFrame>>;
+    /// The frames that are no leaves yet, after a position; at most a page of them.
+    fn unsealed_frames(&self, after: i64) -> Result<Vec<CarriedFrame>>;
+    /// Everything that was sent and not delivered.
+    fn envelope_rows(&self) -> Result<Vec<EnvelopeRow>>;
     /// The seals, newest first.
     fn seals(&self, most: usize) -> Result<Vec<SealRow>>;
 }
@@ -264,9 +287,12 @@ pub trait Rows: Look {
 
     // The claim queue.
     fn promote_due(&mut self, wall_ms: u64) -> Result<()>;
+    /// The leases, or only those of them that have run out.
     fn leases(&mut self) -> Result<Vec<LeaseRow>>;
     fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>>;
     /// Steps that are ready and whose concurrency key nobody holds, in the order in which they are offered.
     fn candidates(&mut self, filter: &Filter, most: usize) -> Result<Vec<Candidate>>;
+    /// Whether nobody else is taking this step at the same time.
+    fn take(&mut self, candidate: &Candidate) -> Result<bool>;
     fn envelopes(&mut self, to: Option<RunId>, most: usize) -> Result<Vec<Envelope>>;
 }

@@ -1,20 +1,24 @@
 //! The contract of an engine under a store. What it says holds for SQLite on a folder, SQLite in memory
 //! and PostgreSQL alike; `holdfast.conformance.store` tests it from outside.
 //!
-//! 1. A turn is atomic and serial: its works see everything that was committed before, each other's
-//!    writes in order, and nothing else; after an error none of it happened.
+//! 1. A work is atomic: it sees everything that was committed before, and after an error none of it
+//!    happened. The works of a turn see each other's writes in order. An engine may run a turn as one
+//!    transaction, which then fails as a whole, or each work as its own; what other processes do between
+//!    two works, a work either sees whole or is run again.
 //! 2. What a turn committed survives the death of any process at any instant.
 //! 3. [`Store::barrier`] makes durable what the turn committed and everything that was visible to it,
 //!    whoever wrote it. After it returned, a power cut loses nothing of that.
 //! 4. After a failed write or sync nothing is accepted through any handle until the store was checked.
 //! 5. Positions of frames only grow. On PostgreSQL they are not the order of commits.
 
+use std::path::Path;
+
 use holdfast_core::clock::Now;
-use holdfast_core::ids::StoreId;
+use holdfast_core::ids::{StoreId, StreamId};
 use holdfast_core::records::RecordHash;
 
 use crate::blobs::Blobs;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::rows::{Look, Rows};
 use crate::verify::Problem;
 
@@ -22,6 +26,16 @@ use crate::verify::Problem;
 /// error means that the engine failed under it.
 pub trait Work {
     fn run(&mut self, rows: &mut dyn Rows, now: &Now) -> Result<()>;
+    /// Whether it looks for work among all runs: others who look at the same time pass over what it has.
+    fn claims(&self) -> bool;
+    /// The stream that it will ask for first, if that is known.
+    fn about(&self) -> Option<StreamId>;
+    /// What it wrote is committed, and will not be run again.
+    fn committed(&mut self);
+    /// What it wrote was taken back: it may be run again.
+    fn undone(&mut self);
+    /// It failed by itself, and others of its turn did not.
+    fn failed(&mut self, error: StoreError);
 }
 
 /// What a turn committed.
@@ -86,12 +100,21 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn epoch(&self) -> u32;
     /// Who this handle is among the processes that share the store.
     fn process(&self) -> &str;
+    /// Where its files are, if they are in a folder.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
     /// The clock that leases and expiries of this store are measured on.
     fn now(&self) -> Now;
     /// Refuses a handle that is closed, forked or poisoned, or for writing one that only reads.
     fn ready(&self, to_write: bool) -> Result<()>;
     fn turn(&self, works: &mut [&mut dyn Work]) -> Result<Committed>;
     fn barrier(&self, committed: Committed) -> Result<()>;
+    /// Whether what no barrier has reached can be lost while the processes that wrote it live on: a server
+    /// crashes without them, a machine does not.
+    fn forgets(&self) -> bool {
+        false
+    }
     /// Sees to it that the commit is durable within milliseconds, without waiting for it.
     fn barrier_soon(&self, committed: Committed);
     fn look(&self, read: &mut dyn FnMut(&dyn Look) -> Result<()>) -> Result<()>;
@@ -104,6 +127,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn check_files(&self) -> Result<Vec<Problem>>;
     /// Removes what was erased from every file that still holds a copy of it.
     fn scrub(&self) -> Result<()>;
+    /// Waits until there may be something new to claim, where the engine is told of it: what it has heard so
+    /// far, to be passed the next time. None where nobody tells, and looking now and then is all there is.
+    fn heard(&self, _seen: u64, _wait_ms: u64) -> Option<u64> {
+        None
+    }
     /// Frees what was kept for outcomes on a full disk; whether there was any.
     fn free_reserve(&self) -> bool;
     /// Sets aside again what there is room for.

@@ -63,6 +63,7 @@ pub fn entering(spec: ToolSpec, key_text: &str, args: Value) -> Entering {
         kind: CallKind::Tool,
         lane: name("0"),
         recorded: None,
+        redact: vec![],
         reserve: Amounts::default(),
         rooms: None,
         sandbox: SandboxTier::None,
@@ -190,7 +191,7 @@ impl World {
 
     pub fn permitted(&mut self, claim: Claim, entering: &Entering) -> Permit {
         match self.enter(claim, entering) {
-            Gate::Permit { permit } => *permit,
+            Gate::Permit { permit, .. } => *permit,
             other => panic!("no permit: {other:?}"),
         }
     }

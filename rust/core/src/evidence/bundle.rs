@@ -105,8 +105,12 @@ pub struct StreamAudit {
     missing: BTreeMap<Commit, u64>,
     /// Contents that are files of their own, and were checked.
     blobs: Arc<BTreeMap<Commit, u64>>,
+    /// Those of them that a record names.
+    named: BTreeSet<Commit>,
     proof: Option<Proof>,
     proven: bool,
+    /// Its newest frames under older seals, and whether they came by.
+    earlier: Vec<(Proof, bool)>,
     /// Where a fork of it begins, and what it was there.
     fork_at: Option<u64>,
     forked: Option<Box<RunState>>,
@@ -121,8 +125,12 @@ pub struct StreamReport {
     pub opened: u64,
     pub erased: u64,
     pub withheld: BTreeSet<Commit>,
+    /// The contents that are files of their own and that a record names.
+    pub named: BTreeSet<Commit>,
     /// The last record that the seal covers.
     pub sealed: u64,
+    /// The last record that each older seal covers, in the order in which they were given.
+    pub earlier: Vec<u64>,
     pub state: Option<State>,
     pub facts: Facts,
     pub forked: Option<Box<RunState>>,
@@ -137,8 +145,10 @@ impl StreamAudit {
             erased: BTreeSet::new(),
             missing: BTreeMap::new(),
             blobs,
+            named: BTreeSet::new(),
             proof: None,
             proven: false,
+            earlier: Vec::new(),
             fork_at: None,
             forked: None,
             opened: 0,
@@ -147,6 +157,18 @@ impl StreamAudit {
 
     /// Its newest frame under a seal with this size and root.
     pub fn prove(&mut self, proof: Proof, size: u64, root: &Hash) -> Result<(), BundleError> {
+        self.proof = Some(self.leads(proof, size, root)?);
+        Ok(())
+    }
+
+    /// Its newest frame under an older seal, which a reader may have kept.
+    pub fn prove_earlier(&mut self, proof: Proof, size: u64, root: &Hash) -> Result<(), BundleError> {
+        let proof = self.leads(proof, size, root)?;
+        self.earlier.push((proof, false));
+        Ok(())
+    }
+
+    fn leads(&self, proof: Proof, size: u64, root: &Hash) -> Result<Proof, BundleError> {
         let stream = self.auditor.head().stream;
         let bad = |what| BundleError::Unproven { stream, what };
         let leaf = frame_leaf(stream, proof.first_seq, proof.last_seq, &proof.head);
@@ -155,8 +177,7 @@ impl StreamAudit {
         if !verify_inclusion(&leaf, proof.leaf, size, &path, root) {
             return Err(bad("the path does not lead to the root"));
         }
-        self.proof = Some(proof);
-        Ok(())
+        Ok(proof)
     }
 
     /// A fork begins after this record: what the stream is there will be asked for.
@@ -223,6 +244,7 @@ impl StreamAudit {
                 if *bytes != found.bytes {
                     return Err(ContentError::Forged(found.commit));
                 }
+                self.named.insert(found.commit);
                 self.opened += 1;
             } else {
                 self.missing.insert(found.commit, record.seq);
@@ -249,8 +271,10 @@ impl StreamAudit {
             self.state = Some(first.map_err(|e| illegal(e.why))?);
         }
         self.facts.add(record);
-        if self.proof.as_ref().is_some_and(|proof| proof.last_seq == head.seq && proof.head == head.hash) {
-            self.proven = true;
+        let here = |proof: &Proof| proof.last_seq == head.seq && proof.head == head.hash;
+        self.proven |= self.proof.as_ref().is_some_and(here);
+        for (proof, proven) in &mut self.earlier {
+            *proven |= here(proof);
         }
         if self.fork_at == Some(head.seq) {
             self.forked = self.state.as_ref().and_then(State::as_run).map(|run| Box::new(run.clone()));
@@ -262,14 +286,18 @@ impl StreamAudit {
     pub fn end(self, withheld: &BTreeSet<Commit>) -> Result<StreamReport, BundleError> {
         let head = self.auditor.head();
         let stream = head.stream;
-        if self.proof.is_some() && !self.proven && !mutant(Mutant::LooseProof) {
+        let unmet = self.proof.is_some() && !self.proven || self.earlier.iter().any(|(_, proven)| !proven);
+        if unmet && !mutant(Mutant::LooseProof) {
             return Err(BundleError::Unproven { stream, what: "the sealed frame is not in the stream" });
         }
         let (mut erased, mut left_out) = (0, BTreeSet::new());
         for (commit, seq) in self.missing {
-            if withheld.contains(&commit) {
+            // What was erased is not there to be withheld, whatever the manifest says.
+            if self.erased.contains(&commit) {
+                erased += 1;
+            } else if withheld.contains(&commit) {
                 left_out.insert(commit);
-            } else if self.erased.contains(&commit) || mutant(Mutant::LooseLoss) {
+            } else if mutant(Mutant::LooseLoss) {
                 erased += 1;
             } else {
                 return Err(BundleError::Lost { stream, seq, commit });
@@ -285,7 +313,9 @@ impl StreamAudit {
             opened: self.opened,
             erased,
             withheld: left_out,
+            named: self.named,
             sealed: self.proof.map_or(0, |proof| proof.last_seq),
+            earlier: self.earlier.iter().map(|(proof, _)| proof.last_seq).collect(),
             state: self.state,
             facts,
             forked: self.forked,
@@ -296,11 +326,13 @@ impl StreamAudit {
 impl Facts {
     /// Whether these are the facts; else the part that is not.
     pub fn check(&self, claimed: &Self) -> Result<(), BundleError> {
-        let parts: [(&'static str, bool); 8] = [
+        let parts: [(&'static str, bool); 10] = [
             ("head", self.head == claimed.head),
             ("records", self.records == claimed.records),
             ("state", same(self.state.as_ref(), claimed.state.as_ref())),
             ("state_version", self.state_version == claimed.state_version),
+            ("status", self.status == claimed.status),
+            ("steps", self.steps == claimed.steps),
             ("calls", self.calls == claimed.calls),
             ("approvals", self.approvals == claimed.approvals),
             ("costs", self.costs == claimed.costs),

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::contracts::approval::ApprovalDecisionKind;
-use crate::ids::{ApprovalId, CallId};
+use crate::call::CallPhase;
+use crate::ids::{ApprovalId, CallId, StepId};
 use crate::records::{
     Amounts, Body, CallKind, EffectClass, EffectStatus, EndReason, EndStatus, Name, Record, RecordHash,
-    Resolution,
+    Resolution, RunStatus, StepStatus,
 };
-use crate::state::RunState;
+use crate::state::{ApprovalState, RunState};
 
 /// One line of the ledger.
 #[serde_with_macros::skip_serializing_none]
@@ -27,6 +27,8 @@ pub struct CallFacts {
     pub name: Name,
     /// The record that opened it.
     pub opened: u64,
+    /// Where it stands.
+    pub phase: Option<CallPhase>,
     /// The newest word about a doubt.
     pub resolved: Option<Resolution>,
     /// The newest outcome.
@@ -48,8 +50,8 @@ pub struct EndFacts {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
-    /// What was decided; none while nobody has.
-    pub approvals: BTreeMap<ApprovalId, Option<ApprovalDecisionKind>>,
+    /// What became of each request.
+    pub approvals: BTreeMap<ApprovalId, ApprovalState>,
     pub calls: BTreeMap<CallId, CallFacts>,
     /// Sums of what was recorded, by account.
     pub costs: BTreeMap<String, u64>,
@@ -59,6 +61,9 @@ pub struct Facts {
     /// None if a part of it was erased or is withheld.
     pub state: Option<Value>,
     pub state_version: u64,
+    pub status: Option<RunStatus>,
+    /// With those that a fork began with.
+    pub steps: BTreeMap<StepId, StepStatus>,
 }
 
 impl Facts {
@@ -73,6 +78,7 @@ impl Facts {
                     kind: opened.kind,
                     name: opened.name.clone(),
                     opened: record.seq,
+                    phase: None,
                     resolved: None,
                     settled: None,
                     started: Vec::new(),
@@ -83,12 +89,6 @@ impl Facts {
             Body::EffectSettled(settled) => self.of(record, |call| call.settled = Some(settled.status)),
             Body::EffectDoubted(_) => self.of(record, |call| call.doubted += 1),
             Body::EffectResolved(word) => self.of(record, |call| call.resolved = Some(word.resolution)),
-            Body::ApprovalRequested(asked) => {
-                self.approvals.insert(asked.approval, None);
-            }
-            Body::ApprovalDecided(decided) => {
-                self.approvals.insert(decided.approval, Some(decided.decision));
-            }
             Body::CostRecorded(cost) => self.cost(&cost.amounts),
             Body::RunFinished(end) => self.end = Some(EndFacts { reason: end.reason, status: end.status }),
             Body::RunRetried(_) => self.end = None,
@@ -123,6 +123,12 @@ impl Facts {
         self.head = Some(run.head.hash);
         self.state.clone_from(&run.state);
         self.state_version = run.state_version;
+        self.status = Some(run.status());
+        self.approvals = run.approvals.iter().map(|(id, approval)| (*id, approval.state)).collect();
+        self.steps = run.steps.iter().map(|(id, step)| (*id, step.status)).collect();
+        for (id, call) in &mut self.calls {
+            call.phase = run.calls.get(id).map(|known| known.phase);
+        }
         self
     }
 }

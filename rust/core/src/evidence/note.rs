@@ -246,6 +246,24 @@ impl Note {
         Ok(())
     }
 
+    /// Takes over what a key has signed on another copy of the same note, once it is checked; whether that is
+    /// new. The first word of a key stays: of a witness it is the older one, which says more.
+    pub fn adopt(&mut self, copy: &Self, key: &VerifierKey) -> Result<bool, NoteError> {
+        if copy.text != self.text {
+            return Err(NoteError::BadNote("the signatures are under another text"));
+        }
+        copy.signed_by(key)?;
+        if self.signed_by(key).is_ok() {
+            return Ok(false);
+        }
+        if self.signatures.len() >= limits::NOTE_SIGNATURES_MAX {
+            return Err(NoteError::BadNote("more than note_signatures_max signatures"));
+        }
+        let of = |one: &&Signature| one.name == key.name && one.id == key.id;
+        copy.signatures.iter().find(of).cloned().into_iter().for_each(|found| self.add(found));
+        Ok(true)
+    }
+
     fn add(&mut self, signature: Signature) {
         let same = |known: &Signature| known.name == signature.name && known.id == signature.id;
         self.signatures.retain(|known| !same(known));

@@ -159,13 +159,14 @@ impl Case<'_> {
     /// Whether rules alone deny edited arguments; hooks and evaluators are asked when the call comes again.
     fn would_deny(&self, run: &RunState, approval: &Approval, arguments: &Payload) -> bool {
         let requested = &approval.requested;
-        let question = Question {
+        let mut question = Question {
             agent: &run.agent,
             arguments: &arguments.value,
             capability: None,
             evaluations: &[],
             guards: &[],
             labels: &run.labels,
+            redact: &[],
             role: &run.role,
             sandbox: requested.sandbox,
             session: run.session,
@@ -178,6 +179,8 @@ impl Case<'_> {
             wants_approval: None,
             wall_ms: self.now.wall_ms,
         };
+        let redact = policy::redactions(self.policy(), &question);
+        question.redact = &redact;
         let ruling = policy::decide(self.policy(), &question);
         // An obligation is judged where the sandbox is known.
         ruling.decided.decision == Decision::Deny && ruling.decided.errors.is_empty()

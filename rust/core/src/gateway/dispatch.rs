@@ -40,7 +40,7 @@ impl Case<'_> {
         let older = call.and_then(|call| budget::assume(caller.run, call));
         drafts.extend(older.map(|body| self.of_call(caller, id, body)));
         let asked = budget::asked(entering.kind, &entering.reserve);
-        match budget::reserve(caller.run, &asked) {
+        match budget::reserve(caller.run, &asked, || self.meanwhile(caller, id)) {
             budget::Room::Fits(reserved) => {
                 drafts.extend(reserved.into_iter().map(|body| self.of_call(caller, id, body)));
             }
@@ -51,19 +51,37 @@ impl Case<'_> {
             budget::Room::Full(refused) => {
                 // Nothing that would have let it act is written: a grant is not spent on a refusal.
                 drafts.retain(|draft| !matches!(draft.body, Body::GrantSpent(_)));
-                drafts.push(self.of_call(caller, id, refused));
-                let gate = if caller.run.asks_for_budget() {
+                let gate = if caller.run.asks_for(refused.account) {
                     Gate::Wait { call: id, wait: simple_wait(WaitOn::Budget, id) }
                 } else {
                     Gate::Served { call: id }
                 };
+                drafts.push(self.of_call(caller, id, refused));
                 return Ok(Decided { gate: Some(gate), ..Decided::of(drafts) });
             }
         }
         let number = call.map_or(1, |call| call.dispatch + 1);
         let permit = self.permit(id, number, arguments, entering.tool.timeout_ms);
         self.start(caller, &permit, grant, &mut drafts)?;
-        Ok(Decided { gate: Some(Gate::Permit { permit: Box::new(permit) }), ..Decided::of(drafts) })
+        let gate = Gate::Permit { permit: Box::new(permit), redact: caller.redact.clone() };
+        Ok(Decided { gate: Some(gate), ..Decided::of(drafts) })
+    }
+
+    /// What is on its way when a call is sent off. What an earlier claim of the same step had started and
+    /// nobody settled is not: who had it has lost it, and a write is in doubt.
+    fn meanwhile(&self, caller: &Caller<'_>, call: CallId) -> budget::Meanwhile {
+        let fence = Some(caller.claim.fence);
+        let others = caller.run.calls.values().filter(|one| one.id != call);
+        let busy = others.filter(|one| match one.phase {
+            CallPhase::Started => {
+                let held = one.permit.as_ref().is_some_and(|permit| permit.fence == fence);
+                held || one.step != caller.step.id
+            }
+            CallPhase::Doubted => ledger::may_act_for(one, self.now) > 0,
+            CallPhase::Open | CallPhase::Settled | CallPhase::Abandoned => false,
+        });
+        let on_their_way = u64::try_from(busy.count()).unwrap_or(u64::MAX);
+        budget::Meanwhile { on_their_way, wall_ms: self.now.wall_ms }
     }
 
     fn start(
@@ -74,8 +92,7 @@ impl Case<'_> {
         drafts: &mut Vec<Draft>,
     ) -> Result<(), Refused> {
         let (id, dispatch, entering) = (permit.call, Some(permit.dispatch), caller.entering);
-        let privacy = entering.arguments.privacy;
-        let sealed = crate::content::seal(permit.arguments.clone(), self.source.salt(), privacy)?;
+        let sealed = caller.sealed(permit.arguments.clone(), &self.source)?;
         let body = started(caller, permit, sealed.content.clone(), grant);
         drafts.push(Draft { dispatch, sealed: vec![sealed], ..self.of_call(caller, id, body) });
         if entering.sandbox != SandboxTier::None {

@@ -8,17 +8,19 @@ use crate::approval::{Bound, covers, stands, still_binds};
 use crate::budget;
 use crate::call::CallPhase;
 use crate::capability::Leave;
+use crate::content::{Sealed, seal};
 use crate::contracts::approval::ApprovalLifecycleStatus;
 use crate::contracts::policy::Decision;
+use crate::entropy::Source;
 use crate::hooks::Act;
 use crate::ids::{ApprovalId, GrantId};
 use crate::ledger::{self, WayOut};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
-use crate::policy::{self, ActivePolicy};
+use crate::policy::{self, ActivePolicy, Question};
 use crate::records::{
     ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, ForkEffects, GrantSpent, Key,
-    Resolution, ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
+    Name, Privacy, Resolution, ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
 };
 use crate::run::{Case, Claim, Decided, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
@@ -32,6 +34,8 @@ pub(super) struct Caller<'a> {
     pub(super) claim: &'a Claim,
     pub(super) entering: &'a Entering,
     pub(super) policy: &'a ActivePolicy,
+    /// What nobody on the way is shown of the arguments.
+    pub(super) redact: Vec<Name>,
     pub(super) run: &'a RunState,
     pub(super) step: &'a Step,
 }
@@ -44,6 +48,13 @@ impl Caller<'_> {
             schema: Some(self.entering.tool.schema),
             version: Some(&self.entering.tool.version),
         }
+    }
+
+    /// Seals arguments. Of those with something in them that is not to be seen, none leave by themselves.
+    pub(super) fn sealed(&self, value: Value, source: &Source<'_>) -> Result<Sealed, Refused> {
+        let given = self.entering.arguments.privacy;
+        let privacy = if self.redact.is_empty() { given } else { given.max(Privacy::Sensitive) };
+        Ok(seal(value, source.salt(), privacy)?)
     }
 }
 
@@ -64,7 +75,8 @@ impl Case<'_> {
             return Err(Refused::KeyNeeded);
         }
         let policy = self.policy();
-        let caller = Caller { claim, entering, policy, run, step };
+        let redact = self.redact(entering, run, policy);
+        let caller = Caller { claim, entering, policy, redact, run, step };
         let known = recorded(run, entering);
         let settled = known.is_some_and(|call| call.phase == CallPhase::Settled && !call.rerun);
         if self.repeats_parent(run, entering) && !settled {
@@ -82,6 +94,26 @@ impl Case<'_> {
                 self.known(&caller, call)
             }
         }
+    }
+
+    /// What nobody on the way is shown of a call's arguments.
+    fn redact(&self, entering: &Entering, run: &RunState, policy: &ActivePolicy) -> Vec<Name> {
+        let question = Question {
+            agent: &run.agent,
+            arguments: &entering.arguments.value,
+            capability: None,
+            evaluations: &[],
+            guards: &[],
+            labels: &run.labels,
+            redact: &entering.redact,
+            role: &run.role,
+            sandbox: entering.sandbox,
+            session: run.session,
+            tool: policy::About::of(&entering.tool),
+            wants_approval: None,
+            wall_ms: self.now.wall_ms,
+        };
+        policy::redactions(policy, &question)
     }
 
     /// Whether a fork is about to do what the run that it came from has done, before or after the fork.
@@ -145,7 +177,7 @@ impl Case<'_> {
             }
             ApprovalState::Pending => {
                 // Who was not told yet, or was told by somebody who did not live to say so, is told again.
-                let told = |name: &&crate::records::Name| {
+                let told = |name: &&Name| {
                     approval.dispatched.get(*name) == Some(&ApprovalLifecycleStatus::Dispatched)
                 };
                 let dispatchers = caller.entering.dispatchers.iter().filter(|name| !told(name)).cloned();

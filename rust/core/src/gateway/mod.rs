@@ -59,6 +59,9 @@ pub struct Entering {
     pub lane: Name,
     /// In a replayed step: the recorded call that it is.
     pub recorded: Option<CallId>,
+    /// What nobody on the way is shown of the arguments, beside what rules say.
+    #[serde(default)]
+    pub redact: Vec<Name>,
     /// What it may use of the budget.
     pub reserve: Amounts,
     /// What hooks and evaluators said; none if they were not asked.
@@ -110,15 +113,15 @@ pub struct Report {
 #[serde(tag = "gate", rename_all = "snake_case")]
 pub enum Gate {
     /// Ask hooks and evaluators, then come again. Nothing was written.
-    Rooms { edited: Option<Edited> },
+    Rooms { edited: Option<Edited>, redact: Vec<Name> },
     /// Ask the hooks that come before a person is asked, then come again. Nothing was written.
-    BeforeApproval {},
+    BeforeApproval { redact: Vec<Name> },
     /// It does nothing to the world and nobody had anything to say: run it. Nothing was written.
     Run { arguments: Value },
     /// Come again: what was written changes what there is to say.
     Again {},
     /// Run it, once.
-    Permit { permit: Box<Permit> },
+    Permit { permit: Box<Permit>, redact: Vec<Name> },
     /// It has ended: its outcome is in the journal.
     Served { call: CallId },
     /// It has ended, and hooks are to rule about its result.

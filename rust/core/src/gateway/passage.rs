@@ -18,6 +18,7 @@ use crate::policy::Evaluation;
 use crate::records::{
     DoubtCause, EffectStatus, Failure, Key, Name, Resolution, SandboxFinished, Text, Token, Wait,
 };
+use crate::redact::{redacted, restored};
 use crate::run::{Claim, Command, Payload};
 
 /// What is to be done next.
@@ -55,6 +56,8 @@ pub enum Ask {
     /// The body, once, unless it is too late to start it.
     RunEffect {
         permit: Box<Permit>,
+        /// The arguments as observers see them, if they do not see all of them.
+        shown: Option<Value>,
     },
     Reconcile {
         permit: Box<Permit>,
@@ -151,6 +154,8 @@ pub struct Passage {
     hooks: Arc<Hooks>,
     evaluators: Arc<[Name]>,
     point: HookPoint,
+    /// What hooks are not shown of the arguments.
+    redact: Vec<Name>,
     stage: Stage,
     rooms: Rooms,
     ruled: Vec<Invocation>,
@@ -186,6 +191,7 @@ impl Passage {
             hooks,
             evaluators,
             point: HookPoint::BeforeToolCall,
+            redact: Vec::new(),
             stage: Stage::AtDoor,
             rooms,
             ruled: Vec::new(),
@@ -231,7 +237,10 @@ impl Passage {
                 self.point = HookPoint::BeforeToolCall;
                 self.knock(false)
             }
-            Gate::Rooms { edited } => self.begin_rooms(edited),
+            Gate::Rooms { edited, redact } => {
+                self.redact = redact;
+                self.begin_rooms(edited)
+            }
             Gate::Dispatch { approval, call, dispatchers, wait } => {
                 self.tell(Box::new(Telling { approval, call, left: dispatchers.into(), wait }))
             }
@@ -241,13 +250,17 @@ impl Passage {
                 self.result = serde_json::json!({"approval": approval, "call": call, "decision": "approved"});
                 self.next_deciding(0)
             }
-            Gate::BeforeApproval {} => self.ask_hooks(HookPoint::BeforeApprovalRequest),
+            Gate::BeforeApproval { redact } => {
+                self.redact = redact;
+                self.ask_hooks(HookPoint::BeforeApprovalRequest)
+            }
             Gate::Run { arguments } => self.ends(Ask::Run { arguments }),
-            Gate::Permit { permit } => {
+            Gate::Permit { permit, redact } => {
                 self.sent += 1;
                 self.entering.decision_ruled = None; // it was about the decision that let this one go
                 self.stage = Stage::Body(permit.clone());
-                Ask::RunEffect { permit }
+                let shown = (!redact.is_empty()).then(|| redacted(&permit.arguments, &redact));
+                Ask::RunEffect { permit, shown }
             }
             Gate::Reconcile { permit } => {
                 self.stage = Stage::Asking(permit.clone());
@@ -330,11 +343,11 @@ impl Passage {
     }
 
     fn next_hook(&mut self, at: usize) -> Ask {
-        let subject = self.rooms.effective.value.clone();
         let next = self.spec(at).map(|spec| (spec.hook_id.clone(), spec.timeout.timeout_ms));
         match next {
             Some((hook, timeout_ms)) => {
                 self.stage = Stage::Hook(at);
+                let subject = redacted(&self.rooms.effective.value, &self.redact);
                 Ask::RunHook { hook, point: self.point, subject, timeout_ms }
             }
             None if self.point == HookPoint::BeforeApprovalRequest => {
@@ -377,14 +390,7 @@ impl Passage {
                 self.keep(at, told, elapsed_ms);
                 self.next_hook(at + 1)
             }
-            (Stage::Validating(at, told, elapsed_ms), Answer::Invalid {}) => {
-                let told = match told {
-                    HookAnswer::Response { response } => HookAnswer::Invalid { response },
-                    other => other,
-                };
-                self.keep(at, told, elapsed_ms);
-                self.knock(true)
-            }
+            (Stage::Validating(at, told, elapsed_ms), Answer::Invalid {}) => self.unfit(at, told, elapsed_ms),
             (Stage::ValidatingEdit, Answer::Valid { arguments }) => {
                 self.rooms.effective.value = arguments;
                 self.ask_hooks(HookPoint::BeforeToolCall)
@@ -431,6 +437,16 @@ impl Passage {
         self.rooms.invocations.extend(invocation);
     }
 
+    /// What a hook put in the place of the arguments is not what the tool takes.
+    fn unfit(&mut self, at: usize, told: HookAnswer, elapsed_ms: u64) -> Ask {
+        let told = match told {
+            HookAnswer::Response { response } => HookAnswer::Invalid { response },
+            other => other,
+        };
+        self.keep(at, told, elapsed_ms);
+        self.knock(true)
+    }
+
     /// Each accepted change is what the next hook sees; whoever stops the call has the last word.
     fn hook(&mut self, at: usize, answer: HookAnswer, elapsed_ms: u64) -> Ask {
         let Some(invocation) = self.invocation(at, answer.clone(), elapsed_ms) else {
@@ -438,8 +454,15 @@ impl Passage {
         };
         match hooks::act(&invocation, true) {
             Act::Rewrite(arguments) if self.point == HookPoint::BeforeToolCall => {
-                self.stage = Stage::Validating(at, answer, elapsed_ms);
-                Ask::Validate { arguments }
+                // What it was not shown stays what it is.
+                let real = &self.rooms.effective.value;
+                match restored(arguments, real, &self.redact) {
+                    Some(arguments) => {
+                        self.stage = Stage::Validating(at, answer, elapsed_ms);
+                        Ask::Validate { arguments }
+                    }
+                    None => self.unfit(at, answer, elapsed_ms),
+                }
             }
             Act::Deny | Act::Interrupt | Act::Fail | Act::Stop => {
                 self.rooms.invocations.push(invocation);

@@ -47,7 +47,7 @@ impl Case<'_> {
         let edited = call.and_then(|call| self.edited(caller, call));
         let rooms = match &caller.entering.rooms {
             Some(rooms) if rooms.based_on == edited.as_ref().map(|edited| edited.approval) => rooms,
-            _ => return Ok(Decided::gate(Gate::Rooms { edited })),
+            _ => return Ok(Decided::gate(Gate::Rooms { edited, redact: caller.redact.clone() })),
         };
         let id = call.map_or(caller.entering.call, |call| call.id);
         let arguments = &rooms.effective.value;
@@ -81,7 +81,9 @@ impl Case<'_> {
                     drafts.push(self.of_call(caller, id, GrantSpent { digest: None, grant }));
                     self.dispatch(caller, call, arguments, Some(grant), drafts)
                 }
-                None if rooms.approval_hooks => Ok(Decided::gate(Gate::BeforeApproval {})),
+                None if rooms.approval_hooks => {
+                    Ok(Decided::gate(Gate::BeforeApproval { redact: caller.redact.clone() }))
+                }
                 None => self.ask_person(caller, call, rooms, &approvers, drafts),
             },
         }
@@ -189,6 +191,7 @@ impl Case<'_> {
             evaluations,
             guards: &caller.entering.guards,
             labels: &caller.run.labels,
+            redact: &caller.redact,
             role: &caller.run.role,
             sandbox: caller.entering.sandbox,
             session: caller.run.session,
@@ -226,7 +229,7 @@ impl Case<'_> {
         if caller.run.calls.contains_key(&entering.call) {
             return Err(Refused::CallBusy); // an id is for one call
         }
-        let sealed = entering.arguments.seal(&self.source)?;
+        let sealed = caller.sealed(entering.arguments.value.clone(), &self.source)?;
         let capability: Option<CapabilityId> = match leave {
             Leave::By(id) => Some(id),
             Leave::Unrestricted | Leave::No(_) => entering.capability,
@@ -295,7 +298,7 @@ impl Case<'_> {
             version: Some(&tool.version),
         };
         let digest = shown.digest()?;
-        let sealed = rooms.effective.seal(&self.source)?;
+        let sealed = caller.sealed(rooms.effective.value.clone(), &self.source)?;
         let mut allowed = vec![ApprovalDecisionKind::Approved, ApprovalDecisionKind::Denied];
         if caller.run.session.is_some() {
             allowed.insert(1, ApprovalDecisionKind::ApprovedForSession);

@@ -231,6 +231,11 @@ impl Matcher {
         calls.filter(|call| call.phase != CallPhase::Abandoned)
     }
 
+    /// The first of them.
+    pub fn first_unclaimed(&self) -> Option<CallId> {
+        self.unclaimed().next().map(|call| call.id)
+    }
+
     fn unclaimed_writes(&self) -> impl Iterator<Item = &Known> {
         self.unclaimed().filter(|call| call.acts())
     }

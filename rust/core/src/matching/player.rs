@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Asked, Calm, Delivery, Match, Matcher, Then};
 use crate::ids::{CallId, StepId};
+use crate::mutants::{Mutant, mutant};
 use crate::records::{CallKind, ReplayDiverged};
-use crate::state::{Outcome, RunState};
+use crate::state::RunState;
 
 /// A replay: the matcher, the order of outcomes, and what was asked for and is not opened yet.
 #[derive(Debug)]
@@ -15,23 +16,26 @@ pub struct Player {
     delivery: Delivery,
     asked: BTreeMap<CallId, Asked>,
     fires_at: BTreeMap<CallId, u64>,
-    fresh_after: Option<usize>,
+    /// Where the recorded calls were opened.
+    opened_at: BTreeMap<CallId, u64>,
+    /// Where timers fired: not by the code, so that nothing says that it had come so far.
+    fired_at: BTreeMap<CallId, u64>,
 }
 
 impl Player {
     pub fn new(run: &RunState, step: StepId) -> Self {
         let calls = run.calls_of(step);
-        let commits = || calls.iter().filter(|call| call.kind == CallKind::Commit);
-        let conflict = commits().find(|call| call.rerun && call.outcome == Some(Outcome::Conflict));
-        let before = |at: u64| {
-            commits().filter(|call| call.opened < at && call.outcome == Some(Outcome::Succeeded)).count()
-        };
         Self {
             matcher: Matcher::new(run, step),
             delivery: Delivery::new(run, step),
             asked: BTreeMap::new(),
             fires_at: calls.iter().filter_map(|call| Some((call.id, call.fires_at?))).collect(),
-            fresh_after: conflict.map(|call| before(call.opened)),
+            opened_at: calls.iter().map(|call| (call.id, call.opened)).collect(),
+            fired_at: calls
+                .iter()
+                .filter(|call| call.kind == CallKind::Timer)
+                .filter_map(|call| Some((call.id, call.outcome_at?)))
+                .collect(),
         }
     }
 
@@ -67,18 +71,26 @@ impl Player {
         self.fires_at.get(&id).copied()
     }
 
-    /// After a retry for a conflict: after how many commits the view is the fresh state.
-    pub fn fresh_after(&self) -> Option<usize> {
-        self.fresh_after
-    }
-
-    /// Whether a recorded outcome is still to be delivered, or a cancelled await to be cancelled again.
+    /// Whether a recorded outcome is still to be delivered, a cancelled await to be cancelled again, or a
+    /// recorded call to be made again: no timer that had not fired by then fires before that.
     pub fn replays(&self) -> bool {
         self.delivery.is_pending()
+            || (self.matcher.first_unclaimed().is_some() && !mutant(Mutant::TimersOvertake))
     }
 
+    /// The outcome that agent code gets next. A timer that fired while nobody was there waits until the code
+    /// has made the calls that were recorded before; if it never does, [`Calm::Still`] lets it go.
     pub fn next(&mut self, awaited: &BTreeSet<CallId>, fresh: &[CallId], calm: Calm) -> Option<CallId> {
-        self.delivery.next(awaited, fresh, calm)
+        if self.fired_at.is_empty() || calm == Calm::Still || mutant(Mutant::TimersOvertake) {
+            return self.delivery.next(awaited, fresh, calm);
+        }
+        let unclaimed = self.matcher.first_unclaimed().and_then(|id| self.opened_at.get(&id)).copied();
+        let early = |call: &CallId| {
+            let fired = self.fired_at.get(call).zip(unclaimed);
+            fired.is_some_and(|(fired, unclaimed)| unclaimed < *fired)
+        };
+        let awaited = awaited.iter().filter(|call| !early(call)).copied().collect();
+        self.delivery.next(&awaited, fresh, calm)
     }
 
     /// After how long the await of a call was cancelled when it was recorded, if that has not come again.

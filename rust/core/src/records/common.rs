@@ -129,6 +129,9 @@ tokens! {
         UsdMicros = "usd_micros",
         ToolCalls = "tool_calls",
         Children = "children",
+        /// Limits at any time: nothing of them is spent, so nobody is asked for more.
+        Concurrency = "concurrency",
+        WallMs = "wall_ms",
     }
     pub enum OnExceeded {
         Refuse = "refuse",

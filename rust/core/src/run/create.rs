@@ -8,7 +8,8 @@ use crate::call::CallPhase;
 use crate::ids::{CallId, RunId, StepId};
 use crate::limits;
 use crate::records::{
-    ActorType, CallKind, Draft, EffectClass, ForkEffects, Labels, Package, RunCreated, RunForked, StepCreated,
+    ActorType, Budget, CallKind, Draft, EffectClass, ForkEffects, Labels, Package, RunCreated, RunForked,
+    StepCreated,
 };
 use crate::state::Call;
 
@@ -27,6 +28,7 @@ impl Case<'_> {
             return Err(Refused::PatchNotObject);
         }
         check_labels(&run.labels)?;
+        check_budget(run.budget.as_ref())?;
         self.check_time(run.deadline)?;
         let mut drafts = vec![self.created(run)?];
         drafts.extend(self.endowed(run.capabilities.as_deref().unwrap_or_default())?);
@@ -172,4 +174,12 @@ fn check_labels(labels: &Labels) -> Result<(), Refused> {
         return Err(Refused::LimitExceeded("name_chars_max"));
     }
     Ok(())
+}
+
+/// A limit that nobody would hold is none: code in the agent's own process takes what memory it wants.
+fn check_budget(budget: Option<&Budget>) -> Result<(), Refused> {
+    match budget.and_then(|budget| budget.memory_bytes) {
+        Some(_) => Err(Refused::Unenforceable("memory_bytes")),
+        None => Ok(()),
+    }
 }

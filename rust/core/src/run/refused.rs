@@ -40,6 +40,8 @@ pub enum Refused {
     LeaseLive,
     #[error("the bound {0} is exceeded")]
     LimitExceeded(&'static str),
+    #[error("nothing here can enforce the limit {0}")]
+    Unenforceable(&'static str),
     #[error("the state has version {actual}, not {expected}")]
     StateConflict { expected: u64, actual: u64 },
     #[error("a patch is a JSON object")]
@@ -212,15 +214,16 @@ impl Coded for Refused {
             Self::NoSuchCapability => Code::NoSuchCapability,
             Self::CapabilityExceeded => Code::CapabilityExceeded,
             Self::BadTool => Code::BadTool,
-            Self::Value(_) | Self::Body(_) => self.inner_code(),
+            Self::Unenforceable(_) | Self::Value(_) | Self::Body(_) => self.other_code(),
         }
     }
 }
 
 impl Refused {
-    /// The code of what a refusal only passes on.
-    fn inner_code(&self) -> Code {
+    /// The code of a limit that cannot be held, and of what a refusal only passes on.
+    fn other_code(&self) -> Code {
         match self {
+            Self::Unenforceable(_) => Code::Unenforceable,
             Self::Value(error) => error.code(),
             Self::Body(error) => error.code(),
             _ => Code::Internal, // it has one of its own

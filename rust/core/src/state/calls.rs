@@ -198,6 +198,9 @@ pub struct Call {
     /// Why it was denied.
     #[serde(default)]
     pub reasons: Vec<Reason>,
+    /// What people are not shown of its arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redacted: Vec<Name>,
     pub result: Option<Content>,
     /// The position of the record that says how it ended.
     pub result_at: Option<u64>,
@@ -245,6 +248,7 @@ impl Call {
             permit_key_ttl_ms: None,
             phase: CallPhase::Open,
             reasons: Vec::new(),
+            redacted: Vec::new(),
             result: None,
             result_at: None,
             rerun: false,

@@ -23,7 +23,7 @@ pub use capabilities::{Capabilities, Held};
 pub use govern::{Approval, ApprovalState, GrantState, Spending};
 pub use run::{ChildState, End, ForkOrigin, Mail, RunState};
 pub use session::SessionState;
-pub use steps::Step;
+pub use steps::{Refresh, Step};
 pub use store::StoreState;
 
 use crate::chain::Head;

@@ -73,6 +73,8 @@ impl ChildState {
 pub struct RunState {
     pub agent: Name,
     pub approvals: BTreeMap<ApprovalId, Approval>,
+    /// When it began, if its time is limited.
+    pub began_at: Option<u64>,
     /// How many records of its ancestors a fork begins with. Positions (of calls, outcomes, mail, causes)
     /// count these too, so that what is inherited comes before what is new.
     pub base: u64,
@@ -142,6 +144,7 @@ impl RunState {
         Ok(Self {
             agent: created.agent.clone(),
             approvals: BTreeMap::new(),
+            began_at: limited(created.budget.as_ref(), record),
             base: 0,
             budget: created.budget.clone(),
             calls: BTreeMap::new(),
@@ -183,7 +186,8 @@ impl RunState {
     }
 
     /// The fold of `run.forked` over the parent's fold at the fork point. Grants, approvals,
-    /// reservations, leases, timers, children and the account stay with the parent.
+    /// reservations, leases, children and the account stay with the parent. A timer that is open at the cut
+    /// is due when the parent's is, as any open call takes the parent's outcome: nobody would set it again.
     pub(super) fn forked(
         record: &Record,
         head: Head,
@@ -197,6 +201,7 @@ impl RunState {
             return Err(Illegal::new(record, "this is not the parent's fold at the fork point"));
         }
         let mut fork = parent.clone();
+        fork.began_at = limited(parent.budget.as_ref(), record);
         fork.id = id;
         fork.base = parent.base + forked.at;
         fork.head = head;
@@ -224,7 +229,6 @@ impl RunState {
             step.owner = None;
             step.not_before = None;
         }
-        fork.calls.values_mut().for_each(|call| call.fires_at = None);
         Ok(fork)
     }
 
@@ -304,4 +308,9 @@ impl RunState {
         calls.sort_by_key(|call| call.opened);
         calls
     }
+}
+
+/// When a run begins whose time is limited.
+fn limited(budget: Option<&Budget>, record: &Record) -> Option<u64> {
+    budget.and_then(|budget| budget.wall_ms).map(|_| record.at)
 }

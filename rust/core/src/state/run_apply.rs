@@ -2,15 +2,16 @@
 //! from other runs are in `run_apply_calls.rs`.
 
 use super::Illegal;
-use super::calls::{Outcome, Replay, Situation, replay};
+use super::calls::{Call, Outcome, Replay, Situation, replay};
 use super::run::{End, RunState};
 use super::steps::Step;
 use crate::chain::Head;
 use crate::content::{ContentError, Openings, open};
+use crate::error::Code;
 use crate::ids::{CallId, StepId};
 use crate::merge::merge;
 use crate::mutants::{Mutant, mutant};
-use crate::records::{Body, CallKind, Fold, Record, RunRetried, StatePatched};
+use crate::records::{Body, CallKind, Failure, Fold, Record, RunRetried, StatePatched, Token};
 use crate::transitions::{RunEvent, StepEvent, run_after};
 
 type Done = Result<(), Illegal>;
@@ -190,7 +191,7 @@ impl RunState {
         let step = self.step_mut(id, record)?;
         match &record.body {
             Body::StepClaimed(body) => {
-                step.first_claim.get_or_insert((position, body.state_version));
+                step.claimed(position, body.state_version);
                 step.go(StepEvent::Claimed, record)?;
                 let fence = record.fence.ok_or_else(|| Illegal::new(record, "a claim has a fence"))?;
                 (step.fence, step.owner, step.progressed) = (Some(fence), Some(body.worker.clone()), false);
@@ -201,15 +202,8 @@ impl RunState {
                 step.go(StepEvent::RetryScheduled, record)?;
                 step.count_try();
                 step.not_before = Some(body.not_before);
-                // The state was changed meanwhile, and nothing of it was committed here: the next try sees it fresh.
-                let conflict =
-                    body.failure.code.as_ref().is_some_and(|code| code.as_str() == "state_conflict");
-                let uncommitted =
-                    !self.calls.values().any(|call| call.step == id && call.kind == CallKind::Commit);
-                if conflict && uncommitted && body.ended_by.is_empty() {
-                    self.step_mut(id, record)?.first_claim = None;
-                }
                 self.mark_reruns(id, &body.ended_by);
+                self.refresh_after_conflict(id, &body.failure, &body.ended_by);
                 Ok(())
             }
             Body::StepWaiting(body) => {
@@ -226,7 +220,9 @@ impl RunState {
             }
             Body::StepFailed(body) => {
                 step.ended_by.clone_from(&body.ended_by);
-                step.go(StepEvent::Failed, record)
+                step.go(StepEvent::Failed, record)?;
+                self.refresh_after_conflict(id, &body.failure, &body.ended_by);
+                Ok(())
             }
             Body::StepCancelled(_) => step.go(StepEvent::Cancelled, record),
             Body::LeaseExpired(body) => {
@@ -255,6 +251,27 @@ impl RunState {
             };
             call.rerun |= call.outcome.is_some_and(|outcome| replay(outcome, situation) == Replay::RunAgain);
             call.await_cancelled = None;
+        }
+    }
+
+    /// Another step has changed the state under a commit, or under the end of the step: after the commits
+    /// that stand, the next try sees it as it is then.
+    fn refresh_after_conflict(&mut self, step: StepId, failure: &Failure, ended_by: &[CallId]) {
+        let commits =
+            || self.calls.values().filter(|call| call.step == step && call.kind == CallKind::Commit);
+        let conflict = |call: &&Call| ended_by.contains(&call.id) && call.outcome == Some(Outcome::Conflict);
+        let refused = commits().filter(conflict).map(|call| call.opened).min();
+        let code = failure.code.as_ref().map(Token::as_str);
+        let at_end = ended_by.is_empty() && code == Some(Code::StateConflict.as_str());
+        if refused.is_none() && !at_end {
+            return;
+        }
+        let stands = |call: &&Call| {
+            call.outcome == Some(Outcome::Succeeded) && refused.is_none_or(|refused| call.opened < refused)
+        };
+        let after = u64::try_from(commits().filter(stands).count()).unwrap_or(u64::MAX);
+        if let Some(step) = self.steps.get_mut(&step) {
+            step.refresh_after = Some(after);
         }
     }
 

@@ -51,6 +51,9 @@ impl RunState {
         if let Body::CallOpened(opened) = &record.body {
             return self.call_opened(record, opened);
         }
+        if let Body::EffectStarted(body) = &record.body {
+            self.check_leave(record, body.grant)?;
+        }
         // A settled receive takes the signal or message that its cause names.
         if let (Body::EffectSettled(_), Some(cause)) = (&record.body, record.cause) {
             self.signals.retain(|mail| mail.position != cause);

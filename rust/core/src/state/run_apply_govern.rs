@@ -4,15 +4,17 @@ use super::Illegal;
 use super::calls::{Outcome, Placed};
 use super::govern::{Approval, ApprovalState, GrantState, add};
 use super::run::RunState;
+use crate::budget::is_limit;
 use crate::call::{CallEvent, CallPhase};
 use crate::contracts::approval::ApprovalDecisionKind;
 use crate::contracts::hook::{HookOutcome, HookPoint, HookResponse};
-use crate::contracts::policy::Decision;
-use crate::ids::ApprovalId;
+use crate::contracts::policy::{Decision, ObligationKind};
+use crate::ids::{ApprovalId, CallId, GrantId};
 use crate::records::{
-    Amounts, ApprovalDecided, Body, BudgetReturned, Failure, FailureSource, HookRuled, Name, OnExceeded,
-    PolicyDecided, Reason, Record, Token,
+    Account, Amounts, ApprovalDecided, Body, BudgetReturned, Failure, FailureSource, GrantSpent, HookRuled,
+    Name, OnExceeded, PolicyDecided, Reason, Record, Token,
 };
+use crate::redact;
 
 type Done = Result<(), Illegal>;
 
@@ -115,16 +117,7 @@ impl RunState {
                 None => Ok(()),
                 Some(_) => Err(Illegal::new(record, "the grant exists")),
             },
-            // A session's grant is not in this stream; what is left of it follows from all that spent it.
-            (Body::GrantSpent(body), Some(call)) => {
-                match self.grants.get_mut(&body.grant) {
-                    Some(grant) => grant.spent_by.push(call),
-                    None => {
-                        self.session_spent.insert((call, body.grant));
-                    }
-                }
-                Ok(())
-            }
+            (Body::GrantSpent(body), Some(call)) => self.spent(record, call, body),
             (Body::GrantRevoked(body), _) => match self.grants.get_mut(&body.grant) {
                 Some(grant) => {
                     grant.revoked = true;
@@ -142,7 +135,7 @@ impl RunState {
                 Ok(())
             }
             // Where a run asks instead, the call stays open and waits.
-            (Body::BudgetRefused(_), Some(_)) if self.asks_for_budget() => Ok(()),
+            (Body::BudgetRefused(body), Some(_)) if self.asks_for(body.account) => Ok(()),
             (Body::BudgetRefused(_), Some(_)) => self.deny(record, vec![reason("budget.exceeded", None)]),
             (Body::BudgetEscrowed(body), _) => {
                 self.spending.escrowed.insert(body.child, body.amounts.clone());
@@ -151,6 +144,39 @@ impl RunState {
             (Body::BudgetReturned(body), _) => self.returned(record, body),
             _ => Err(Illegal::new(record, "it belongs to no call")),
         }
+    }
+
+    /// A grant that answers a request is in this stream, and is spent with what it is bound to. A session's is
+    /// not: it is spent without, and what is left of it follows from all that spent it.
+    fn spent(&mut self, record: &Record, call: CallId, body: &GrantSpent) -> Done {
+        match (self.grants.get_mut(&body.grant), body.digest) {
+            (Some(grant), Some(digest)) if grant.approval.is_some_and(|(_, bound)| bound == digest) => {
+                grant.spent_by.push(call);
+                Ok(())
+            }
+            (Some(_), _) => Err(Illegal::new(record, "the grant is bound to something else")),
+            (None, None) if self.session.is_some() && self.fork.is_none() => {
+                self.session_spent.insert((call, body.grant));
+                Ok(())
+            }
+            (None, _) => Err(Illegal::new(record, "no such grant")),
+        }
+    }
+
+    /// Whether what a record starts may be: the leave that it names was given and spent by the very call, and
+    /// where a person had to be asked it names one.
+    pub(super) fn check_leave(&self, record: &Record, grant: Option<GrantId>) -> Done {
+        let call = record.call.and_then(|id| self.calls.get(&id));
+        let Some(call) = call else { return Err(Illegal::new(record, "no such call")) };
+        let Some(grant) = grant else {
+            let asked = call.decided.is_some_and(|(decision, _)| decision == Decision::Ask);
+            return if asked { Err(Illegal::new(record, "nobody has allowed it")) } else { Ok(()) };
+        };
+        let own = self.grants.get(&grant).is_some_and(|found| found.spent_by.contains(&call.id));
+        if own || self.session_spent.contains(&(call.id, grant)) {
+            return Ok(());
+        }
+        Err(Illegal::new(record, "its grant was not spent by it"))
     }
 
     /// What a child did not return, it used.
@@ -180,7 +206,12 @@ impl RunState {
 
     fn policy_decided(&mut self, record: &Record, body: &PolicyDecided) -> Done {
         if record.call.is_some() {
-            self.call_mut(record)?.decided = Some((body.decision, body.policy));
+            let call = self.call_mut(record)?;
+            call.decided = Some((body.decision, body.policy));
+            let hidden = body.obligations.iter().filter(|one| one.kind == ObligationKind::Redact);
+            // What was once hidden stays so, whatever policy says later.
+            let known = hidden.flat_map(|one| &one.fields).chain(&call.redacted);
+            call.redacted = redact::fields(known);
         }
         if body.decision == Decision::Deny {
             return self.deny(record, body.errors.iter().chain(&body.reasons).cloned().collect());
@@ -240,9 +271,9 @@ impl RunState {
         Ok(())
     }
 
-    /// Whether a call that does not fit waits for a person.
-    pub(crate) fn asks_for_budget(&self) -> bool {
-        self.budget.as_ref().is_some_and(|budget| budget.on_exceeded == OnExceeded::Ask)
+    /// Whether a call that does not fit into an account waits for a person.
+    pub(crate) fn asks_for(&self, account: Account) -> bool {
+        !is_limit(account) && self.budget.as_ref().is_some_and(|budget| budget.on_exceeded == OnExceeded::Ask)
     }
 }
 

@@ -8,6 +8,16 @@ use crate::ids::{CallId, StepId};
 use crate::records::{Fence, Key, Name, Record, RetryPolicy, StepCreated, StepKind, StepStatus, Wait};
 use crate::transitions::{StepEvent, step_after};
 
+/// Where a try that follows a conflict sees the state afresh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refresh {
+    /// After how many commits of the step.
+    pub after: u64,
+    /// The position of the claim whose state it is: the same in every later try.
+    pub position: u64,
+    pub version: u64,
+}
+
 /// A claimable unit of work.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +46,11 @@ pub struct Step {
     /// Whether the newest claim has committed anything.
     pub progressed: bool,
     pub queue: Name,
+    /// After how many commits the next claim sees the state afresh, if a conflict ended the last one.
+    #[serde(default)]
+    pub refresh_after: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refreshes: Vec<Refresh>,
     pub result: Option<Content>,
     pub retry: RetryPolicy,
     pub status: StepStatus,
@@ -62,6 +77,8 @@ impl Step {
             owner: None,
             progressed: false,
             queue: created.queue.clone(),
+            refresh_after: None,
+            refreshes: Vec::new(),
             result: None,
             retry: created.retry.clone(),
             status: StepStatus::Pending,
@@ -88,6 +105,15 @@ impl Step {
 
     pub fn is_ended(&self) -> bool {
         matches!(self.status, StepStatus::Completed | StepStatus::Failed | StepStatus::Cancelled)
+    }
+
+    /// A claim: where its code begins, and where it goes on with the state as it is now.
+    pub(super) fn claimed(&mut self, position: u64, version: u64) {
+        self.first_claim.get_or_insert((position, version));
+        if let Some(after) = self.refresh_after.take() {
+            self.refreshes.retain(|refresh| refresh.after < after);
+            self.refreshes.push(Refresh { after, position, version });
+        }
     }
 
     /// A failed try: the next one has another number.

@@ -1,7 +1,7 @@
 //! The calls of the door: what a command does before its turn, in it, and after it. A thread waits for its
 //! call; whoever serves an event loop hands over many at once, which share turns and syncs.
 
-use holdfast_core::ids::RunId;
+use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::records::Actor;
 use holdfast_core::run::{Command, NewRun, NewStep, draft};
 
@@ -76,14 +76,17 @@ impl Engine {
                 let outcome = is_outcome(&command);
                 let request = desk::request(&by, *command)?;
                 let mut drafts = draft(&request);
-                Ok(job(durability, outcome, move |desk| {
+                let command = job(durability, outcome, move |desk| {
                     // A second try drafts them anew.
                     desk.drafted(run, &request, std::mem::take(&mut drafts)).map(Told::Written)
-                }))
+                });
+                Ok(Job { about: Some(StreamId::Run(run)), ..command })
             }
             Call::Claim(request) => {
                 request.check()?;
-                Ok(job(Durability::Commit, false, move |desk| desk.claim(&request).map(Told::Claimed)))
+                let claim =
+                    job(Durability::Commit, false, move |desk| desk.claim(&request).map(Told::Claimed));
+                Ok(Job { claims: true, ..claim })
             }
         }
     }
@@ -141,5 +144,7 @@ fn job(
     outcome: bool,
     mut operation: impl FnMut(&mut Desk<'_>) -> Result<Told> + Send + 'static,
 ) -> Job {
-    Job { operation: Box::new(move |desk| Ok(Box::new(operation(desk)?))), durability, outcome, answer: None }
+    let operation =
+        Box::new(move |desk: &mut Desk<'_>| -> Result<super::Answer> { Ok(Box::new(operation(desk)?)) });
+    Job { operation, durability, outcome, claims: false, about: None, answer: None }
 }

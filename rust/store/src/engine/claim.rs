@@ -45,6 +45,8 @@ pub struct Claimed {
     pub session: Option<SessionId>,
     pub worker: Name,
     pub lease_ms: u64,
+    /// How long an attempt at the step may take.
+    pub timeout_ms: Option<u64>,
 }
 
 /// What a chore or a candidate that came to nothing means: a refusal is no failure of the claim.
@@ -90,6 +92,9 @@ impl Desk<'_> {
             return self.claim_of(run, request);
         }
         for candidate in self.rows.candidates(&request.filter, limits::CANDIDATES_MAX)? {
+            if !self.rows.take(&candidate)? {
+                continue;
+            }
             let claimed = self.claim_step(candidate.run, candidate.step, request);
             if let Some(Some(claimed)) = unless_refused(claimed)? {
                 return Ok(Some(claimed));
@@ -159,6 +164,8 @@ impl Desk<'_> {
         let by = Actor { id: worker.clone(), r#type: holdfast_core::records::ActorType::Worker };
         let command = Command::Claim { step, worker: worker.clone(), lease_ms, package, strict };
         self.command(id, &desk::request(&by, command)?)?;
+        // A claim that were forgotten would be given out again, under the same fence.
+        self.barrier |= self.store.forgets();
         let Some(run) = self.run(id)? else { return Ok(None) };
         let Some((found, fence)) = run.steps.get(&step).and_then(|s| Some((s, s.live_fence()?))) else {
             return Ok(None); // under `strict` it waits for a person instead
@@ -179,6 +186,7 @@ impl Desk<'_> {
             session: run.session,
             worker,
             lease_ms,
+            timeout_ms: found.timeout_ms,
         };
         let (input, own) = (run.input.clone(), found.input.clone().map(|content| (found.created, content)));
         let Some(run) = self.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run()) else {

@@ -284,7 +284,7 @@ impl Desk<'_> {
                 large.push(sealed.content.clone());
             }
             for content in &stamped.blobs {
-                if !self.store.blobs().has(&content.commit) {
+                if !self.store.blobs().has(&content.commit)? {
                     return Err(StoreError::NoSuchBlob(content.commit));
                 }
                 large.push(content.clone());
@@ -331,10 +331,12 @@ impl Desk<'_> {
             for frame in &frames {
                 let inline = load::openings(frame)?;
                 for text in load::texts(frame)? {
-                    let contents = Record::parse(text)?.contents().into_iter();
-                    found.extend(contents.filter(|content| {
-                        !inline.contains_key(&content.commit) && self.store.blobs().has(&content.commit)
-                    }));
+                    for content in Record::parse(text)?.contents() {
+                        let inline = inline.contains_key(&content.commit);
+                        if !inline && self.store.blobs().has(&content.commit)? {
+                            found.push(content);
+                        }
+                    }
                 }
             }
         }

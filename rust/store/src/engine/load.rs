@@ -36,7 +36,7 @@ pub(crate) fn openings_of(contents: &str, pos: i64) -> Result<Openings> {
 /// Adds the contents of a record that are kept as blobs.
 pub(crate) fn add_blobs(record: &Record, blobs: &Blobs, openings: &mut Openings) -> Result<()> {
     for content in record.contents() {
-        if openings.contains_key(&content.commit) || !blobs.has(&content.commit) {
+        if openings.contains_key(&content.commit) || !blobs.has(&content.commit)? {
             continue;
         }
         open_blob(&content, blobs, openings)?;

@@ -6,6 +6,7 @@ mod claim;
 mod desk;
 mod export;
 mod gateway;
+mod import;
 mod load;
 mod project;
 mod queue;
@@ -44,6 +45,7 @@ pub use claim::{ClaimRequest, Claimed};
 pub use desk::Written;
 pub use export::Exported;
 pub use gateway::Served;
+pub(crate) use import::Import;
 pub(crate) use load::{add_blobs, fold_run_at, fold_stream, openings, openings_of, snapshot, texts};
 pub(crate) use project::{project, write as write_projection};
 pub use queue::Durability;
@@ -90,6 +92,29 @@ impl Work for Part<'_> {
         }
         Ok(())
     }
+
+    fn claims(&self) -> bool {
+        self.ticket.job().claims
+    }
+
+    fn about(&self) -> Option<StreamId> {
+        self.ticket.job().about
+    }
+
+    fn committed(&mut self) {
+        let working = std::mem::take(&mut *self.working.lock().unwrap_or_else(PoisonError::into_inner));
+        self.engine.cache.lock().unwrap_or_else(PoisonError::into_inner).put_back(working.0);
+    }
+
+    fn undone(&mut self) {
+        *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Working::default();
+        self.ticket.job().answer = None; // an answer that was ready speaks of what is not there
+    }
+
+    fn failed(&mut self, error: StoreError) {
+        self.undone();
+        self.ticket.job().answer = Some(Err(error));
+    }
 }
 
 impl Engine {
@@ -135,7 +160,7 @@ impl Engine {
     ) -> Result<T> {
         self.store.ready(true)?; // before any lock: in a forked child one may be held for ever
         let operation: Operation = Box::new(move |desk| Ok(Box::new(operation(desk)?)));
-        let job = Job { operation, durability, outcome, answer: None };
+        let job = Job { operation, durability, outcome, claims: false, about: None, answer: None };
         let answer: Answer = self.queue.submit(job, |batch| self.lead(batch))?;
         answer.downcast::<T>().map(|answer| *answer).map_err(|_| StoreError::Panicked)
     }
@@ -210,20 +235,11 @@ impl Engine {
             works.push(part);
         }
         let done = catch_unwind(AssertUnwindSafe(|| self.store.turn(&mut works)));
-        match done.unwrap_or(Err(StoreError::Panicked)) {
-            Ok(committed) => {
-                let working = working.into_inner().unwrap_or_else(PoisonError::into_inner);
-                self.cache.lock().unwrap_or_else(PoisonError::into_inner).put_back(working.0);
-                Ok(committed)
-            }
-            Err(error) => {
-                // Nothing of it happened: answers that were ready speak of what is not there.
-                for ticket in batch {
-                    ticket.job().answer = None;
-                }
-                Err(error)
-            }
+        let done = done.unwrap_or(Err(StoreError::Panicked));
+        if done.is_err() {
+            parts.iter_mut().for_each(Work::undone); // nothing of it happened
         }
+        done
     }
 
     /// Runs what is no command: repairs.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
+use holdfast_core::ids::StreamId;
 use holdfast_core::limits;
 
 use super::desk::Desk;
@@ -39,6 +40,10 @@ pub(crate) struct Job {
     pub(crate) durability: Durability,
     /// The outcome of work that was done: on a full disk the reserve is for these.
     pub(crate) outcome: bool,
+    /// It looks for work among all runs.
+    pub(crate) claims: bool,
+    /// The stream that it will ask for first.
+    pub(crate) about: Option<StreamId>,
     pub(crate) answer: Option<Result<Answer>>,
 }
 

@@ -23,6 +23,17 @@ pub struct Replay {
     pub version: u64,
     /// The version after the step's own newest commit.
     pub committed: u64,
+    /// Where it goes on with another state, after a conflict.
+    pub fresh: Vec<Fresh>,
+}
+
+/// The state as a try that followed a conflict saw it.
+#[derive(Debug)]
+pub struct Fresh {
+    /// After how many commits of the step.
+    pub after: u64,
+    pub state: Option<Value>,
+    pub version: u64,
 }
 
 /// What a recorded commit did.
@@ -41,14 +52,25 @@ impl Engine {
             desk.state(StreamId::Run(run))?;
             let run = desk.run_of(run)?;
             let player = Player::new(run, step);
-            let (position, version) = run
-                .steps
-                .get(&step)
-                .ok_or_else(|| StoreError::from(Refused::NoSuchStep))?
-                .first_claim
-                .unwrap_or((run.base + run.head.seq, run.state_version));
-            let state =
-                if version == run.state_version { run.state.clone() } else { desk.state_at(run, position)? };
+            let found = run.steps.get(&step).ok_or_else(|| StoreError::from(Refused::NoSuchStep))?;
+            let (position, version) =
+                found.first_claim.unwrap_or((run.base + run.head.seq, run.state_version));
+            let seen = |position, version| {
+                if version == run.state_version {
+                    Ok(run.state.clone())
+                } else {
+                    desk.state_at(run, position)
+                }
+            };
+            let state = seen(position, version)?;
+            let fresh = found
+                .refreshes
+                .iter()
+                .map(|at| {
+                    let state = seen(at.position, at.version)?;
+                    Ok(Fresh { after: at.after, state, version: at.version })
+                })
+                .collect::<Result<Vec<_>>>()?;
             let own = run.calls_of(step).into_iter().rev();
             let newest = own
                 .filter(|call| call.kind == CallKind::Commit)
@@ -57,7 +79,7 @@ impl Engine {
                 Some(call) => desk.committed(run, call)?.map_or(version, |committed| committed.version),
                 None => version,
             };
-            Ok(Replay { player, state, version, committed })
+            Ok(Replay { player, state, version, committed, fresh })
         })
     }
 

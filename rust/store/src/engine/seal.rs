@@ -2,8 +2,8 @@
 //! turn, and the seal leaves after the barrier, so nobody ever holds a seal over what a power cut could take.
 
 use holdfast_core::evidence::{
-    Checkpoint, Hash, Note, NoteError, Range, SignerKey, TILE, consistency, frame_leaf, inclusion, node_hash,
-    spell_hash,
+    Checkpoint, Hash, Note, NoteError, Range, SignerKey, TILE, VerifierKey, consistency, frame_leaf,
+    inclusion, node_hash, spell_hash,
 };
 use holdfast_core::ids::StreamId;
 use holdfast_core::limits;
@@ -12,7 +12,7 @@ use holdfast_core::records::{Actor, Draft, Key, SealSigned, Text};
 use super::desk::Desk;
 use super::{Durability, Engine};
 use crate::error::{Result, StoreError};
-use crate::rows::{LeafRow, Look, SealRow};
+use crate::rows::{LeafRow, Look, SealRow, SealedFrame};
 
 /// The log's name: a restored store is another log, because what the old one signed after the backup is not
 /// in it.
@@ -46,6 +46,13 @@ impl Engine {
                 return Ok(seal);
             }
         }
+    }
+
+    /// Keeps what these keys have signed on a copy of one of the seals, once each is checked. A signature says
+    /// for itself who made it and when: it stands beside the seal, and is no record.
+    pub fn witnessed(&self, copy: &Note, keys: &[VerifierKey]) -> Result<SealRow> {
+        let (copy, keys) = (copy.clone(), keys.to_vec());
+        self.run(Durability::Barrier, false, move |desk| desk.witnessed(&copy, &keys))
     }
 
     /// The seals, newest first.
@@ -102,22 +109,43 @@ impl Desk<'_> {
         }
         let frames = self.rows.unsealed(limits::SEALED_TOGETHER_MAX)?;
         let more = frames.len() == limits::SEALED_TOGETHER_MAX;
-        let size = self.rows.leaves()?;
-        let mut range = Range::of(&|level, n| subtree(&*self.rows, level, n), size)?;
+        let mut range = self.range()?;
         for (pos, frame) in frames {
-            let hash = frame_leaf(frame.stream, frame.first_seq, frame.last_seq, &frame.head);
-            self.rows.put_leaf(range.size(), pos, &hash)?;
-            let mut made = Vec::new();
-            range.push(hash, |level, n, hash| {
-                if level > 0 && level.is_multiple_of(TILE) {
-                    made.push((level, n, *hash));
-                }
-            });
-            for (level, n, hash) in made {
-                self.rows.put_node(level, n, &hash)?;
-            }
+            self.add_leaf(&mut range, pos, &frame)?;
         }
         if more { Ok(Turn::More) } else { self.sign(&range, before.as_ref(), key, by).map(Turn::Done) }
+    }
+
+    /// Makes a frame the next leaf.
+    pub(super) fn add_leaf(&mut self, range: &mut Range, pos: i64, frame: &SealedFrame) -> Result<()> {
+        let hash = frame_leaf(frame.stream, frame.first_seq, frame.last_seq, &frame.head);
+        self.rows.put_leaf(range.size(), pos, &hash)?;
+        let mut made = Vec::new();
+        range.push(hash, |level, n, hash| {
+            if level > 0 && level.is_multiple_of(TILE) {
+                made.push((level, n, *hash));
+            }
+        });
+        made.into_iter().try_for_each(|(level, n, hash)| self.rows.put_node(level, n, &hash))
+    }
+
+    /// The tree as it stands.
+    pub(super) fn range(&self) -> Result<Range> {
+        let size = self.rows.leaves()?;
+        Range::of(&|level, n| subtree(&*self.rows, level, n), size)
+    }
+
+    fn witnessed(&mut self, copy: &Note, keys: &[VerifierKey]) -> Result<SealRow> {
+        let size = Checkpoint::parse(&copy.text)?.size;
+        let known = self.rows.seals(usize::MAX)?.into_iter().find(|seal| seal.size == size);
+        let mut seal = known.ok_or(NoteError::BadNote("it is not a seal of this store"))?;
+        let mut note = Note::parse(&seal.checkpoint)?;
+        for key in keys {
+            note.adopt(copy, key)?;
+        }
+        seal.checkpoint = note.to_string();
+        self.rows.put_seal(&seal)?;
+        Ok(seal)
     }
 
     fn sign(

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::folder::{BLOBS, DATABASE, OURS, sync_folder};
 use super::migrate::{meta, set_meta};
-use super::open::{Address, Options, open};
+use super::open::{Options, open};
 use super::{SqliteStore, failed};
 use crate::blobs::Blobs;
 use crate::engine::Engine;
@@ -42,13 +42,13 @@ pub struct Restored {
 }
 
 /// A folder that gets its name only when it is whole.
-struct Hidden {
-    path: PathBuf,
+pub(crate) struct Hidden {
+    pub(crate) path: PathBuf,
     target: PathBuf,
 }
 
 impl Hidden {
-    fn make(target: &Path) -> Result<Self> {
+    pub(crate) fn make(target: &Path) -> Result<Self> {
         if target.exists() {
             return Err(StoreError::TargetExists(target.display().to_string()));
         }
@@ -65,7 +65,7 @@ impl Hidden {
         Ok(Self { path, target: target.to_owned() })
     }
 
-    fn finish(self) -> Result<()> {
+    pub(crate) fn finish(self) -> Result<()> {
         sync_folder(&self.path)?;
         fs::rename(&self.path, &self.target).map_err(|e| StoreError::io("cannot name the copy", &e))?;
         let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -166,7 +166,7 @@ pub fn restore(backup: &Path, target: &Path, options: &Options) -> Result<Restor
     copy_blobs(&connection, &Blobs::Folder(backup.join(BLOBS)), &hidden.path)?;
     connection.close().map_err(|(_, e)| failed(&e))?;
     sync_file(&path)?;
-    let store = open(&Address::Folder(hidden.path.clone()), options)?;
+    let store = open(Some(&hidden.path), options)?;
     let engine = Engine::new(Arc::new(store), false)?;
     let waiting = engine.restored(epoch)?;
     let store = engine.store().id();

@@ -3,7 +3,8 @@
 
 use rusqlite::{Connection, Params, params, params_from_iter};
 
-use super::{cells, failed};
+use super::failed;
+use crate::cells;
 use crate::error::Result;
 use crate::rows::{ApprovalRow, GrantRow, GrantUseRow, KeyRow, Projection, RunRow, StepRow, StreamRow};
 

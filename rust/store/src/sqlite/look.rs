@@ -13,19 +13,18 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::Value;
 
 use super::differs::differs;
-use super::{failed, open, tree};
+use super::{carry, failed, open, tree};
+use crate::cells::signed;
 use crate::error::{Result, StoreError};
-use crate::rows::{FrameRow, LeafRow, LeaseRow, Look, Projection, SealRow, SealedFrame, StreamRow};
+use crate::rows::{
+    CarriedFrame, EnvelopeRow, FrameRow, LeafRow, LeaseRow, Look, Projection, SealRow, SealedFrame, StreamRow,
+};
 
 /// Rows as one connection sees them.
 pub(super) struct SqlLook<'c>(pub(super) &'c Connection);
 
 pub(super) fn unsigned(value: i64) -> Result<u64> {
     u64::try_from(value).map_err(|_| StoreError::Corrupt("a count is below zero".to_owned()))
-}
-
-pub(super) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// A text column; damaged characters are replaced, so that what reads the text can say what is wrong.
@@ -47,7 +46,7 @@ pub(super) fn head_of(row: &Row<'_>, at: usize) -> Result<RecordHash> {
 }
 
 /// Reads a value that is kept as text.
-pub(super) fn parsed<T: std::str::FromStr>(text: &str) -> Result<T> {
+pub(crate) fn parsed<T: std::str::FromStr>(text: &str) -> Result<T> {
     text.parse().map_err(|_| StoreError::Corrupt("an id in a row is not an id".to_owned()))
 }
 
@@ -62,13 +61,13 @@ fn stream_row(row: &Row<'_>) -> Result<StreamRow> {
     })
 }
 
-pub(super) type WaitParts = (String, Option<String>, Option<String>, Option<i64>);
+pub(crate) type WaitParts = (String, Option<String>, Option<String>, Option<i64>);
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-pub(super) fn wait_of((what, subject, call, until): WaitParts) -> Result<Wait> {
+pub(crate) fn wait_of((what, subject, call, until): WaitParts) -> Result<Wait> {
     let corrupt = || StoreError::Corrupt("a wait in a row is not a wait".to_owned());
     let on = WaitOn::ALL.iter().find(|on| on.as_str() == what).copied().ok_or_else(corrupt)?;
     let subject = subject.map(|text| Key::new(text).ok_or_else(corrupt)).transpose()?;
@@ -257,17 +256,29 @@ impl Look for SqlLook<'_> {
         tree::newest_leaf(self.0, stream, size, until)
     }
 
+    fn sealed_frames(&self, after: Option<u64>) -> Result<Vec<CarriedFrame>> {
+        carry::sealed_frames(self.0, after)
+    }
+
+    fn unsealed_frames(&self, after: i64) -> Result<Vec<CarriedFrame>> {
+        carry::unsealed_frames(self.0, after)
+    }
+
+    fn envelope_rows(&self) -> Result<Vec<EnvelopeRow>> {
+        carry::envelope_rows(self.0)
+    }
+
     fn seals(&self, most: usize) -> Result<Vec<SealRow>> {
         tree::seals(self.0, most)
     }
 }
 
-fn commit_of(text: String) -> Result<Commit> {
+pub(crate) fn commit_of(text: String) -> Result<Commit> {
     read(&Value::String(text)).map_err(|_| StoreError::Corrupt("a row names no content".to_owned()))
 }
 
 /// Reads a typed value that a row keeps as JSON.
-pub(super) fn typed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+pub(crate) fn typed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
     let tree =
         from_text(text.as_bytes()).map_err(|_| StoreError::Corrupt("a row's JSON is none".to_owned()))?;
     read(&tree).map_err(|error| StoreError::Corrupt(format!("a row cannot be read: {error}")))

@@ -6,14 +6,14 @@
 
 pub mod backup;
 mod care;
-mod cells;
+mod carry;
 mod differs;
 pub(crate) mod folder;
 mod locks;
-mod look;
+pub(crate) mod look;
 pub mod migrate;
 pub mod open;
-mod people;
+pub(crate) mod people;
 mod rows;
 pub(crate) mod sync;
 mod tree;
@@ -119,11 +119,6 @@ impl SqliteStore {
             Some(why) if !mutant(Mutant::IgnorePoison) => Err(why.clone()),
             _ => Ok(()),
         }
-    }
-
-    /// Where its files are; none in memory.
-    pub fn path(&self) -> Option<&Path> {
-        self.folder.as_ref().map(|folder| folder.path())
     }
 
     /// How long a command waits for its turn.
@@ -263,6 +258,10 @@ impl Store for SqliteStore {
         self.folder.as_ref().map_or("", |folder| folder.process_id())
     }
 
+    fn path(&self) -> Option<&Path> {
+        self.folder.as_ref().map(|folder| folder.path())
+    }
+
     fn now(&self) -> Now {
         self.clock.now()
     }
@@ -293,6 +292,9 @@ impl Store for SqliteStore {
                 return Err(error);
             }
         };
+        for work in works.iter_mut() {
+            work.committed();
+        }
         let number = self.syncer.as_ref().map_or(0, |syncer| syncer.committed());
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.commands.fetch_add(u64::try_from(works.len()).unwrap_or(0), Ordering::Relaxed);

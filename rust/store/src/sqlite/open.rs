@@ -1,6 +1,6 @@
 //! Opening: which folder, which version, whose file, how it ends.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -21,41 +21,17 @@ use crate::error::{Result, StoreError};
 /// SQLite before 3.51.3 can corrupt a database in WAL mode that several connections use.
 const SQLITE_MIN: i32 = 3_051_003;
 
-/// Where a store is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    Folder(PathBuf),
-    Memory,
-}
-
-impl Address {
-    /// A path, `sqlite:///path` or `memory:`.
-    pub fn parse(url: &str) -> Result<Self> {
-        match url {
-            "memory:" => Ok(Self::Memory),
-            "" => Err(StoreError::BadUrl(String::new())),
-            _ => match url.split_once("://") {
-                Some(("sqlite", path)) => match path.strip_prefix('/') {
-                    Some(path) if !path.is_empty() => Ok(Self::Folder(PathBuf::from(path))),
-                    _ => Err(StoreError::BadUrl(url.to_owned())),
-                },
-                // The rest of it may hold a password.
-                Some((scheme, _)) => Err(StoreError::BadUrl(format!("{scheme}://..."))),
-                None if url.contains('\0') => Err(StoreError::BadUrl("a path with a NUL".to_owned())),
-                None => Ok(Self::Folder(PathBuf::from(url))),
-            },
-        }
-    }
-}
-
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub read_only: bool,
-    pub clock: Arc<dyn Clock>,
+    /// Stands in for the clocks that an engine measures by: for tests.
+    pub clock: Option<Arc<dyn Clock>>,
     pub turn_wait_ms: u64,
     /// Opens a poisoned or shortened store all the same: for doctor only.
     pub repair: bool,
+    /// Who a new store is: one that is carried from elsewhere stays who it was.
+    pub identity: Option<(StoreId, u32)>,
     /// Applies migrations that older processes cannot live with.
     pub migrate: bool,
     pub migrations: &'static [Migration],
@@ -65,12 +41,19 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             read_only: false,
-            clock: Arc::new(SystemClock::new()),
+            clock: None,
             turn_wait_ms: limits::TURN_WAIT_MS,
             repair: false,
+            identity: None,
             migrate: false,
             migrations: migrations(),
         }
+    }
+}
+
+impl Options {
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new()))
     }
 }
 
@@ -150,15 +133,12 @@ pub fn plan(path: &Path, migrations: &'static [Migration]) -> Result<Vec<Planned
     Ok(migrations.iter().map(planned).collect())
 }
 
-/// Opens the store at an address, and makes it if there is none.
-pub fn open(address: &Address, options: &Options) -> Result<SqliteStore> {
+/// Opens the store in a folder, and makes it if there is none; without a folder, one in memory.
+pub fn open(folder: Option<&Path>, options: &Options) -> Result<SqliteStore> {
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
     }
-    match address {
-        Address::Memory => open_memory(options),
-        Address::Folder(path) => open_folder(path, options),
-    }
+    folder.map_or_else(|| open_memory(options), |path| open_folder(path, options))
 }
 
 fn open_memory(options: &Options) -> Result<SqliteStore> {
@@ -166,7 +146,7 @@ fn open_memory(options: &Options) -> Result<SqliteStore> {
     configure(&connection)?;
     migrate::claim_file(&mut connection)?;
     for migration in options.migrations {
-        migrate::apply(&mut connection, migration, options.clock.now().wall_ms)?;
+        migrate::apply(&mut connection, migration, options.clock().now().wall_ms)?;
     }
     let (id, epoch) = identify(&connection, options)?;
     Ok(build(connection, id, epoch, options, None, Blobs::memory()))
@@ -180,7 +160,7 @@ fn open_folder(path: &Path, options: &Options) -> Result<SqliteStore> {
         Found::Store => {}
     }
     let schema = migrate::newest(options.migrations);
-    let wall_ms = options.clock.now().wall_ms;
+    let wall_ms = options.clock().now().wall_ms;
     if options.read_only {
         return open_reading(path, schema, wall_ms, options);
     }
@@ -264,7 +244,7 @@ fn build(
         schema: migrate::newest(options.migrations),
         pid: std::process::id(),
         read_only: options.read_only,
-        clock: Arc::clone(&options.clock),
+        clock: options.clock(),
         folder: folder.map(Arc::new),
         syncer: files.map(|files| Arc::new(Syncer::new(files))),
         writer: Mutex::new(Writer { connection: Some(connection), written_back: 0 }),
@@ -317,10 +297,13 @@ fn identify(connection: &Connection, options: &Options) -> Result<(StoreId, u32)
     if let Some(known) = known(connection)? {
         return Ok(known);
     }
-    let id = StoreId::new(options.clock.now().wall_ms, random()?);
-    migrate::set_meta(connection, "epoch", "1")?;
+    let (id, epoch) = match options.identity {
+        Some(identity) => identity,
+        None => (StoreId::new(options.clock().now().wall_ms, random()?), 1),
+    };
+    migrate::set_meta(connection, "epoch", &epoch.to_string())?;
     migrate::set_meta(connection, "store", &id.to_string())?;
-    Ok((id, 1))
+    Ok((id, epoch))
 }
 
 /// Looks at how the journal ends: not before what was once durable, and with whole frames that follow
@@ -393,7 +376,7 @@ fn check_frame(row: &rusqlite::Row<'_>, store: StoreId) -> Result<usize> {
 }
 
 /// Parses a head as it is kept.
-pub(super) fn head(text: &str) -> Result<RecordHash> {
+pub(crate) fn head(text: &str) -> Result<RecordHash> {
     holdfast_core::records::read(&serde_json::Value::String(text.to_owned()))
         .map_err(|_| StoreError::Corrupt("a head is not a hash".to_owned()))
 }

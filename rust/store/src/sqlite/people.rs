@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use holdfast_core::error::Code;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
 use super::folder::{DATABASE, WAL};
@@ -57,14 +57,7 @@ fn run_query(connection: &Connection, sql: &str, parameters: &[Cell], most: usiz
         return Err(StoreError::BadSql("the statement does not only read".to_owned()));
     }
     let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
-    let values = parameters.iter().map(|cell| match cell {
-        Cell::Null => Value::Null,
-        Cell::Integer(number) => Value::Integer(*number),
-        Cell::Real(number) => Value::Real(*number),
-        Cell::Text(text) => Value::Text(text.clone()),
-        Cell::Bytes(bytes) => Value::Blob(bytes.clone()),
-    });
-    let mut rows = statement.query(params_from_iter(values)).map_err(|e| bad(&e))?;
+    let mut rows = statement.query(params_from_iter(parameters)).map_err(|e| bad(&e))?;
     let mut table = Table { columns, rows: Vec::new() };
     while let Some(row) = rows.next().map_err(|e| bad(&e))? {
         if table.rows.len() >= most {
@@ -74,6 +67,18 @@ fn run_query(connection: &Connection, sql: &str, parameters: &[Cell], most: usiz
         table.rows.push(cells.collect::<rusqlite::Result<_>>().map_err(|e| bad(&e))?);
     }
     Ok(table)
+}
+
+impl rusqlite::ToSql for Cell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(number) => ValueRef::Integer(*number),
+            Self::Real(number) => ValueRef::Real(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
 }
 
 fn cell(value: ValueRef<'_>) -> Cell {
@@ -129,7 +134,7 @@ pub(super) fn stats(store: &SqliteStore) -> Result<Stats> {
 }
 
 /// Rows that belong to nothing: each query counts some.
-const ORPHANS: &[(&str, &str)] = &[
+pub(crate) const ORPHANS: &[(&str, &str)] = &[
     (
         "streams whose kind is not that of their id",
         "SELECT count(*) FROM streams WHERE kind <> CASE WHEN id = 'store' THEN 'store' WHEN id LIKE 'run%' THEN 'run' ELSE 'session' END",

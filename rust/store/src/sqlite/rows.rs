@@ -10,12 +10,13 @@ use holdfast_core::records::{Key, Name, RecordHash};
 use holdfast_core::run::{Envelope, Lease};
 use rusqlite::{Connection, OptionalExtension, Params, params, params_from_iter};
 
-use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, signed, typed, wait_of};
-use super::{SqlDone, cells, failed};
+use super::look::{LEASE_COLUMNS, SqlLook, lease_row, parsed, typed, wait_of};
+use super::{SqlDone, failed};
+use crate::cells::{self, signed};
 use crate::error::{Result, StoreError};
 use crate::rows::{
-    ApprovalRow, Candidate, DueWait, Filter, FrameRow, GrantRow, GrantUseRow, KeyRow, LeafRow, LeaseRow,
-    Look, Projection, Rows, RunRow, SealRow, SealedFrame, StepRow, StreamRow,
+    ApprovalRow, Candidate, CarriedFrame, DueWait, EnvelopeRow, Filter, FrameRow, GrantRow, GrantUseRow,
+    KeyRow, LeafRow, LeaseRow, Look, Projection, Rows, RunRow, SealRow, SealedFrame, StepRow, StreamRow,
 };
 
 /// Rows as the turn's transaction sees and writes them.
@@ -439,6 +440,10 @@ impl Rows for SqlRows<'_> {
         Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
     }
 
+    fn take(&mut self, _candidate: &Candidate) -> Result<bool> {
+        Ok(true) // one writes at a time
+    }
+
     fn envelopes(&mut self, to: Option<RunId>, most: usize) -> Result<Vec<Envelope>> {
         let receiver = to.map(|to| to.to_string());
         let sql = match to {
@@ -515,6 +520,15 @@ impl Look for SqlRows<'_> {
     }
     fn newest_leaf(&self, stream: i64, size: u64, until: u64) -> Result<Option<LeafRow>> {
         self.look.newest_leaf(stream, size, until)
+    }
+    fn sealed_frames(&self, after: Option<u64>) -> Result<Vec<CarriedFrame>> {
+        self.look.sealed_frames(after)
+    }
+    fn unsealed_frames(&self, after: i64) -> Result<Vec<CarriedFrame>> {
+        self.look.unsealed_frames(after)
+    }
+    fn envelope_rows(&self) -> Result<Vec<EnvelopeRow>> {
+        self.look.envelope_rows()
     }
     fn seals(&self, most: usize) -> Result<Vec<SealRow>> {
         self.look.seals(most)

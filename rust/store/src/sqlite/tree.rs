@@ -4,7 +4,8 @@ use holdfast_core::evidence::Hash;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::failed;
-use super::look::{head_of, parsed, signed, text, unsigned};
+use super::look::{head_of, parsed, text, unsigned};
+use crate::cells::signed;
 use crate::error::{Result, StoreError};
 use crate::rows::{LeafRow, SealRow, SealedFrame};
 

@@ -1,0 +1,278 @@
+"""What code that runs again sees and does: the state after a conflict, timers, forks, limits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.runtime_desk import Provider, address, approve_all, kinds, provider, rt
+
+import holdfast as hf
+from holdfast import testing
+
+__all__ = ["address", "provider", "rt"]  # fixtures
+
+
+def test_a_conflict_at_the_end_of_a_step_that_has_committed_is_tried_with_the_fresh_state(
+    rt: hf.Runtime,
+) -> None:
+    async def story() -> hf.Run:
+        both = asyncio.Barrier(2)
+        met: set[str] = set()
+
+        @rt.step(backoff=0.001, attempts=10)
+        async def adds(ctx: hf.Context, name: str) -> int:
+            ctx.state[name] = "begun"
+            await ctx.commit()
+            seen = int(ctx.state.get("sum", 0))
+            if name not in met:
+                met.add(name)
+                await both.wait()
+            ctx.state["sum"] = seen + 1
+            return seen
+
+        @rt.agent
+        async def fan(ctx: hf.Context) -> None:
+            first = await ctx.add_step(adds, "a")
+            await ctx.add_step(adds, "b")
+            await ctx.add_step(adds, "c", after=[first])
+
+        met.add("c")
+        return await rt.run(fan)
+
+    run = rt._sync(story())
+    assert run.status == "completed", run.error
+    assert run.state == {"a": "begun", "b": "begun", "c": "begun", "sum": 3}
+
+
+def test_the_fresh_state_is_the_same_in_every_later_attempt(rt: hf.Runtime) -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def story() -> hf.Run:
+        both = asyncio.Barrier(2)
+
+        @rt.step(backoff=0.001)
+        async def adds(ctx: hf.Context, name: str) -> str:
+            seen.append((name, int(ctx.state.get("sum", 0))))
+            if len(seen) <= 2:
+                await both.wait()
+            ctx.state["sum"] = int(ctx.state.get("sum", 0)) + 1
+            await ctx.commit()
+            return str(await ctx.signal(name))
+
+        @rt.agent
+        async def fan(ctx: hf.Context) -> None:
+            await ctx.add_step(adds, "a")
+            await ctx.add_step(adds, "b")
+
+        return await rt.run(fan)
+
+    run = rt._sync(story())
+    assert (run.status, run.state) == ("waiting", {"sum": 2}), run.error
+    assert sorted(n for _, n in seen) == [0, 0, 1]
+    for name in "ab":
+        rt.signal(run, name, "go")
+    again = len(seen)
+    run = rt.resume_sync(run)
+    assert (run.status, run.state) == ("completed", {"sum": 2}), (run.waiting_on, run.error)
+    assert sorted(n for _, n in seen[again:]) == [0, 1], "each sees what it saw when it was recorded"
+
+
+def test_a_timer_that_came_due_meanwhile_waits_for_calls_that_were_made_before_it() -> None:
+    clock = testing.FakeClock()
+    provider = Provider()
+    with hf.Runtime("memory:", clock=clock, suspend_grace=0.05, replay_grace=0.2) as rt:
+
+        @rt.tool(effect="pure")
+        async def think() -> int:
+            for _ in range(200):
+                await asyncio.sleep(0)
+            return 1
+
+        @rt.tool(effect="write", approval="always")
+        def wire(cents: int) -> str:
+            return provider.send(f"wire {cents}")
+
+        @rt.agent
+        async def impatient(ctx: hf.Context) -> str:
+            try:
+                async with ctx.timeout(60):
+                    return str(await ctx.call("wire", cents=await ctx.call("think")))
+            except TimeoutError:
+                return "too late"
+
+        run = rt.run_sync(impatient)
+        assert {wait["on"] for wait in run.waiting_on} == {"approval", "timer"}
+        clock.advance(seconds=61)  # the worker was down when the timer was due
+        run = rt.resume_sync(run)
+        assert (run.status, run.result, provider.sent) == ("completed", "too late", {})
+
+
+def test_a_fork_that_is_cut_while_a_timer_is_open_sleeps_as_long_as_its_parent() -> None:
+    clock = testing.FakeClock()
+    with hf.Runtime("memory:", clock=clock, suspend_grace=0.05, replay_grace=0.2) as rt:
+
+        @rt.agent
+        async def sleeper(ctx: hf.Context) -> str:
+            await ctx.sleep(3600)
+            try:
+                async with ctx.timeout(60):
+                    await ctx.signal("never")
+            except TimeoutError:
+                return "done"
+            return "signalled"
+
+        run = rt.run_sync(sleeper)
+        (first,) = [record.seq for record in rt.store.read(run.id) if record.kind == "timer.set"]
+        early = rt.resume_sync(rt.fork(run, at=first, by="dana"))
+        assert [wait["on"] for wait in early.waiting_on] == ["timer"]
+        clock.advance(seconds=3600)
+        run, early = rt.resume_sync(run), rt.resume_sync(early)
+        assert (run.status, early.status) == ("waiting", "waiting")
+        _, second = [record.seq for record in rt.store.read(run.id) if record.kind == "timer.set"]
+        clock.advance(seconds=60)
+        ended = [rt.resume_sync(one) for one in (run, early, rt.fork(run, at=second, by="dana"))]
+        assert [(one.status, one.result) for one in ended] == [("completed", "done")] * 3
+        late = rt.resume_sync(rt.fork(run, at=first, by="dana"))
+        assert [wait["on"] for wait in late.waiting_on] == ["timer", "signal"], "slept out, and in the second"
+
+
+def test_a_step_that_hangs_is_ended_and_tried_again(rt: hf.Runtime, provider: Provider) -> None:
+    tries: list[int] = []
+
+    @rt.agent(step_timeout=0.05, backoff=0.001)
+    async def hangs(ctx: hf.Context) -> str:
+        tries.append(ctx.attempt)
+        receipt = str(await ctx.call("send", what="once"))
+        if len(tries) < 3:
+            await asyncio.Event().wait()
+        return receipt
+
+    run = rt.run_sync(hangs)
+    assert (run.result, tries, provider.sent) == ("receipt for once", [1, 2, 3], {"once": 1})
+    assert run.steps[0]["timeout_ms"] == 50
+    failures = [r.body["failure"] for r in rt.store.read(run.id) if r.kind == "step.retry_scheduled"]
+    told = {"code": "step_timeout", "error": "StepTimeout", "retryable": True, "source": "agent"}
+    assert [{**failure, "message": None} for failure in failures] == [{**told, "message": None}] * 2
+
+
+def test_a_step_that_always_hangs_fails_and_its_cleanups_run(rt: hf.Runtime) -> None:
+    cleaned: list[str] = []
+
+    @rt.agent(step_timeout=0.02, attempts=1)
+    async def hangs(ctx: hf.Context) -> None:
+        ctx.on_cleanup(lambda: cleaned.append("up"))
+        await asyncio.Event().wait()
+
+    run = rt.run_sync(hangs)
+    assert run.error is not None
+    assert (run.status, run.error.code, cleaned) == ("failed", "step_timeout", ["up"])
+    assert "took longer than the 0.02 s" in str(run.error)
+
+
+def test_time_without_a_process_does_not_count(rt: hf.Runtime) -> None:
+    @rt.agent(step_timeout=5)
+    async def waits(ctx: hf.Context) -> Any:
+        return await ctx.call("wire", cents=1)
+
+    run = rt.run_sync(waits)
+    approve_all(rt)
+    assert rt.resume_sync(run).result == "receipt for wire 1"
+    assert "step.retry_scheduled" not in kinds(rt, run)
+    for wrong in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(hf.HoldfastError, match="step_timeout"):
+            rt.agent(name=f"a{wrong}", step_timeout=wrong)(waits.function)
+
+
+def test_a_run_has_steps_from_its_beginning(rt: hf.Runtime, provider: Provider) -> None:
+    @rt.step
+    async def fetch(ctx: hf.Context, region: str) -> None:
+        ctx.state[region] = await ctx.call("send", what=region)
+
+    @rt.step(name="total")
+    async def adds_up(ctx: hf.Context, title: str) -> str:
+        return f"{title}: {', '.join(sorted(ctx.state))}"
+
+    @rt.agent
+    async def report(ctx: hf.Context, week: int) -> None:
+        await ctx.log(f"week {week}")
+
+    steps = {
+        "sum": adds_up.planned("all", after=["eu", "us", "main"]),
+        "eu": fetch.planned("eu"),
+        "us": fetch.planned(region="us", after=["eu"]),
+    }
+    run = rt.start_sync(report, 7, steps=steps)
+    assert {step["status"] for step in run.steps} == {"pending"}
+    assert rt.worker(concurrency=4).run_until_idle_sync().failed == 0
+    run.refresh()
+    assert (run.status, run.result) == ("completed", "all: eu, us")
+    assert {step["name"]: step["status"] for step in run.steps} == dict.fromkeys(
+        ("main", "eu", "us", "sum"), "completed"
+    )
+    assert provider.sent == {"eu": 1, "us": 1}
+    done = rt.store.sql("SELECT step FROM events WHERE stream = ? AND kind = 'step.completed'", [run.id])
+    names = {step["id"]: step["name"] for step in run.steps}
+    order = [names[row["step"]] for row in done]
+    assert order.index("eu") < order.index("us") < order.index("sum")
+    assert rt.run_sync(report, 8, steps=steps).result == "all: eu, us"
+
+
+def test_a_plan_that_cannot_be_is_refused_before_anything_is_made(rt: hf.Runtime) -> None:
+    @rt.step
+    async def part(ctx: hf.Context, n: int = 0) -> None:
+        await ctx.log(str(n))
+
+    @rt.agent
+    async def whole(ctx: hf.Context) -> None:
+        await ctx.log("whole")
+
+    stranger: Any = hf.Runtime("memory:").step(name="stranger")(part.function)
+    cycle = {"a": part.planned(after=["b"]), "b": part.planned(after=["a"])}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"a": part.planned(after=["b"])}, "bad_step"),
+        (cycle, "bad_step"),
+        ({"main": part.planned()}, "bad_step"),
+        ({"a": part}, "bad_step"),
+        ({"a": stranger.planned()}, "no_such_agent"),
+    ]
+    for steps, code in wrong:
+        with pytest.raises(hf.HoldfastError) as refused:
+            rt.start_sync(whole, steps=steps)
+        assert refused.value.code == code, steps
+    with pytest.raises(hf.HoldfastError, match="n"):
+        part.planned("no number")
+    assert rt.runs.list() == []
+
+
+def test_code_reads_how_far_it_had_come(rt: hf.Runtime) -> None:
+    seen: list[Any] = []
+
+    @rt.agent
+    async def consumer(ctx: hf.Context) -> list[int]:
+        read = [0]
+        before = await ctx.newest_checkpoint("orders", "mailer")
+        for offset in (3, 7):
+            await ctx.stream_checkpoint("orders", "mailer", offset, partial={"sum": offset}, watermark=1)
+            await ctx.stream_checkpoint("orders", "other", 100)
+        newest = await ctx.newest_checkpoint("orders", "mailer")
+        seen.append((before, newest))
+        await ctx.signal("go")
+        await ctx.stream_checkpoint("orders", "mailer", 9)
+        last = await ctx.newest_checkpoint("orders", "mailer")
+        assert newest is not None
+        assert last is not None
+        return [*read, newest.offset, last.offset]
+
+    run = rt.run_sync(consumer)
+    rt.signal(run, "go")
+    run = rt.resume_sync(run)
+    assert (run.status, run.result) == ("completed", [0, 7, 9]), run.error
+    first, again = seen
+    assert first == again == (None, hf.runtime.Checkpoint("orders", "mailer", 7, 1, None, {"sum": 7}))
+    cut = next(r.seq for r in rt.store.read(run.id) if r.kind == "step.waiting")
+    fork = rt.fork(run, at=cut, by="dana")
+    found = hf.runtime.notes.newest(rt.store, fork.id, "orders", "mailer")
+    assert found is not None
+    assert found["offset"] == 7, "a fork has come as far as its parent had"
