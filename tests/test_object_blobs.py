@@ -88,10 +88,14 @@ def server() -> Iterator[Storage]:
 
 
 @pytest.fixture
-def storage(request: pytest.FixtureRequest) -> Storage:
-    """A server for buckets; a build that has none is not asked about them."""
+def buckets(request: pytest.FixtureRequest) -> None:
+    """A build that knows of no buckets is not asked about them."""
     if not _core.BUCKETS:
         not_run(request, "this build speaks to no buckets (make OBJECTS=1 test)")
+
+
+@pytest.fixture
+def storage(buckets: None, request: pytest.FixtureRequest) -> Storage:  # noqa: ARG001
     return request.getfixturevalue("server")  # type: ignore[no-any-return]
 
 
@@ -217,6 +221,7 @@ def test_a_listing_of_several_pages_is_read_to_its_end(storage: Storage, bucket:
         assert store.gc(older_than=0)[0] == 1
 
 
+@pytest.mark.usefixtures("buckets")
 def test_a_server_that_is_gone_is_told_and_nothing_is_half_done(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

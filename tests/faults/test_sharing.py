@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import random
 import select
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,6 +38,27 @@ def lost(folder: Path, run: str, children: list[Child]) -> list[int]:
         records = {record.seq: record.value.get("text") for record in store.read(run)}
     said = [line for child in children for line in child.said if line[0] == "a"]
     return [seq for _, _, seq, token in said if records.get(seq) != token]
+
+
+# A new store
+
+
+def test_many_who_make_the_same_store_at_once_make_one(tmp_path: Path) -> None:
+    """Whoever looked before another had made it must not make it anew: that would empty it."""
+    together = threading.Barrier(6)
+
+    def make(folder: Path) -> str:
+        together.wait()
+        with holdfast.open(folder) as store:
+            return store.create_run(agent="a")
+
+    with ThreadPoolExecutor(6) as pool:
+        for count in range(150):
+            folder = tmp_path / f"store-{count}"
+            made = sorted(pool.map(make, [folder] * 6))
+            with holdfast.open(folder) as store:
+                found = store.sql("SELECT id FROM runs ORDER BY id")
+                assert ([row["id"] for row in found], store.verify().ok) == (made, True), count
 
 
 # One run

@@ -121,6 +121,16 @@ fn never_was(path: &Path) -> bool {
     small && empty(WAL) && empty(MARK) && fs::read(path.join(DATABASE)).is_ok_and(blank)
 }
 
+/// Takes away what a creation that was cut off left of its database. Only whoever has the turn may: without
+/// it, this would empty the store that another process has just made.
+pub(crate) fn clear_remains(path: &Path, _turn: &Turn<'_>) -> Result<()> {
+    if !never_was(path) {
+        return Ok(());
+    }
+    let cleared = open_file(&path.join(DATABASE), true).and_then(|database| database.set_len(0));
+    cleared.map_err(|error| StoreError::io("cannot begin the database anew", &error))
+}
+
 /// Looks at the first bytes of the database, before any file of ours lies beside it: a database of
 /// another program, or something else, stays as it is.
 fn check_header(path: &Path) -> Result<()> {
@@ -159,9 +169,9 @@ pub(crate) fn make(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| told(&e))?;
     make_inner(path)?;
     check_local(path)?;
-    // Made here so that it is readable by its owner only; SQLite would ask the umask.
-    let database = open_file(&path.join(DATABASE), true).map_err(|e| told(&e))?;
-    database.set_len(0).map_err(|e| told(&e))?;
+    // Made here so that it is readable by its owner only; SQLite would ask the umask. What is in it stays:
+    // another process may have made the store since we looked.
+    open_file(&path.join(DATABASE), true).map_err(|e| told(&e))?;
     sync_folder(path)?;
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => sync_folder(parent),

@@ -170,6 +170,7 @@ fn open_folder(path: &Path, options: &Options) -> Result<SqliteStore> {
         if let Some(why) = folder.poisoned().filter(|_| !options.repair) {
             return Err(StoreError::Poisoned(why));
         }
+        folder::clear_remains(path, &turn)?;
         let mut connection =
             connect(&path.join(DATABASE), OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         if connection.is_readonly("main").map_err(|e| failed(&e))? {
