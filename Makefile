@@ -17,6 +17,11 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 # pyo3 asks this interpreter what to build for, so that the result does not depend on the caller's PATH.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
+# Hundreds of tests start a program of ours: without its bytecode each start takes half as long again.
+unexport PYTHONDONTWRITEBYTECODE
+# A process for each processor; whoever is done takes over from the others.
+AT_ONCE ?= -n auto --dist worksteal
+
 .PHONY: help setup demo test tools mutants lint docs bench bench-peers bench-postgres faults wheel clean
 .DEFAULT_GOAL := help
 
@@ -30,7 +35,7 @@ demo: $(BUILD_STAMP) ## Show what Holdfast does, in a minute
 
 test: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the Rust tests, the Python tests, the fault tests and the mutants
 	cargo test --workspace --locked
-	HOLDFAST_MUTANTS_PYTHON=$(MUTANTS_PYTHON) $(BIN)/python -m pytest
+	HOLDFAST_MUTANTS_PYTHON=$(MUTANTS_PYTHON) $(BIN)/python -m pytest $(AT_ONCE)
 	$(MAKE) mutants
 
 # What the fault tests use beside Python and Rust.
@@ -63,7 +68,7 @@ bench-postgres: $(BUILD_STAMP) ## Measure it on a PostgreSQL of its own beside D
 faults: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the property and fault tests for a long time
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --workspace --locked --release
 	HOLDFAST_FAULT_SECONDS=$${HOLDFAST_FAULT_SECONDS:-300} HOLDFAST_MUTANTS_PYTHON=$(MUTANTS_PYTHON) \
-	$(BIN)/python -m pytest --hypothesis-profile=long --timeout=3600
+	$(BIN)/python -m pytest --hypothesis-profile=long --timeout=3600 $(AT_ONCE)
 
 # Linked here as usual, the wheel would ask for this machine's glibc (2.34 where it is 2.36). zig links against
 # the symbols of glibc 2.17, so the wheel is manylinux2014 and runs on every Linux that has a Python 3.11. The

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import closing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOT_RUN = pytest.StashKey[list[str]]()
 WHAT = "no Chromium was found, and none could be installed"
 PATIENCE = 90.0
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -118,18 +118,5 @@ def browser(request: pytest.FixtureRequest, tmp_path: Path) -> Browser:
     """A browser."""
     program = _found() or _installed()
     if program is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"not run, and CI must run everything: {WHAT}")
-        request.config.stash.setdefault(NOT_RUN, []).append(request.node.nodeid)
-        pytest.skip(f"not run: {WHAT}")
+        closing.not_run(request, WHAT)
     return Browser(program, tmp_path / "profile")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Says what was not run, so that nobody takes it for passed."""
-    missing = config.stash.get(NOT_RUN, [])
-    if missing:
-        terminalreporter.section("tests without a browser that were not run")
-        for test in missing:
-            terminalreporter.line(f"  {test}: {WHAT}")
-        terminalreporter.line(f"{len(missing)} not run")

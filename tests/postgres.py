@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-from tests.absent import NOT_RUN, not_run
+from tests import closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -211,17 +211,6 @@ def postgres_url(postgres_running: Server) -> str:
 def postgres_running(request: pytest.FixtureRequest, postgres_server: Callable[[], Server | None]) -> Server:
     """The server; a test that asks for it is not run where there is none."""
     server = postgres_server()
-    if server is not None:
-        return server
-    if os.environ.get("CI"):
-        pytest.fail(f"not run, and CI must run everything: {WHAT}")
-    return not_run(request, WHAT)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Says what was not run, so that nobody takes it for passed."""
-    for what, missing in config.stash.get(NOT_RUN, {}).items():
-        terminalreporter.section(f"tests that were not run: {what}")
-        for test in missing:
-            terminalreporter.line(f"  {test}")
-        terminalreporter.line(f"{len(missing)} not run")
+    if server is None:
+        closing.not_run(request, WHAT)
+    return server

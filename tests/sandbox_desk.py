@@ -8,35 +8,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-import pytest
+from tests.closing import not_run
 from tests.support import ROOT
 
 from holdfast.sandbox import Bubblewrap, SandboxError
 
+if TYPE_CHECKING:
+    import pytest
+
 IS_ROOT = os.geteuid() == 0
-
-
-class NotRun:
-    """Says at the end what this machine could not run."""
-
-    def __init__(self) -> None:
-        self.tests: list[str] = []
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section("sandbox tests that were not run")
-        terminalreporter.line("".join(f"  {test}\n" for test in self.tests) + f"{len(self.tests)} not run")
-
-
-def not_run(request: pytest.FixtureRequest, what: str) -> NoReturn:
-    if os.environ.get("CI"):
-        pytest.fail(f"not run, and CI must run everything: {what}")
-    plugins = request.config.pluginmanager
-    counted = plugins.get_plugin("sandbox-not-run") or NotRun()
-    plugins.has_plugin("sandbox-not-run") or plugins.register(counted, "sandbox-not-run")
-    counted.tests.append(f"{request.node.nodeid}: {what}")
-    pytest.skip(f"not run: {what}")
 
 
 @functools.cache

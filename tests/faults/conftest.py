@@ -12,26 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from tests import closing
 from tests.faults.processes import Zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()
 BUILD = "HOLDFAST_MUTANTS_PYTHON"
-
-
-def _not_run(request: pytest.FixtureRequest, what: str) -> NoReturn:
-    if os.environ.get("CI"):
-        pytest.fail(f"not run, and CI must run everything: {what}")
-    request.config.stash.setdefault(NOT_RUN, []).append((request.node.nodeid, what))
-    pytest.skip(f"not run: {what}")
 
 
 @pytest.fixture
 def not_run(request: pytest.FixtureRequest) -> Callable[[str], NoReturn]:
     """Ends a test that this machine cannot run, and has the session count it."""
-    return lambda what: _not_run(request, what)
+    return lambda what: closing.not_run(request, what)
 
 
 @pytest.fixture
@@ -39,7 +32,7 @@ def mutants(request: pytest.FixtureRequest) -> str:
     """The PYTHONPATH of the build with planted faults."""
     path = os.environ.get(BUILD, "")
     if not path:
-        _not_run(request, f"set {BUILD} to the PYTHONPATH of a build with --cfg mutants")
+        closing.not_run(request, f"set {BUILD} to the PYTHONPATH of a build with --cfg mutants")
     assert (Path(path) / "holdfast").is_dir(), f"{BUILD} is {path!r}, and there is no holdfast in it"
     return path
 
@@ -49,13 +42,3 @@ def zygote() -> Iterator[Zygote]:
     """Forks processes that use the build under test."""
     with Zygote() as forks:
         yield forks
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Says what was not run, so that nobody takes it for passed."""
-    missing = config.stash.get(NOT_RUN, [])
-    if missing:
-        terminalreporter.section("fault tests that were not run")
-        for test, what in missing:
-            terminalreporter.line(f"  {test}: {what}")
-        terminalreporter.line(f"{len(missing)} not run")

@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import closing
+
 import holdfast as hf
 
 if TYPE_CHECKING:
@@ -38,26 +40,9 @@ FLEETING = ("holdfast.db-shm", "holdfast.reserve", "processes")
 ROLES = "tests.faults.disk_roles"
 
 
-class Summary:
-    """Prints lines after the tests: pytest swallows what a passing test prints."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section("faults of disks")
-        for line in self.lines:
-            terminalreporter.write_line(line)
-
-
 def tell(request: pytest.FixtureRequest, line: str) -> None:
     """Has a line printed when the tests are over."""
-    plugins = request.config.pluginmanager
-    found = plugins.get_plugin("faults-of-disks")
-    if not isinstance(found, Summary):
-        found = Summary()
-        plugins.register(found, "faults-of-disks")
-    found.lines.append(line)
+    closing.tell(request, "faults of disks", line)
 
 
 def environment(*, mutant: str | None = None, package: str | None = None, **more: str) -> dict[str, str]:

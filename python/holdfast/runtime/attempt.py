@@ -54,6 +54,8 @@ class Attempt:
         self.agent = agent
         self.store = runtime.store
         self.conductor: Conductor | None = None
+        self.left: str | None = None
+        """The run's status after the newest of what the journal was told."""
 
     # Who asks hooks.
 
@@ -93,7 +95,8 @@ class Attempt:
     async def _tell(self, command: Json, durability: str) -> None:
         claim = self.claim
         whole = {**command, "claim": claim.core()}
-        await self.store.aio.run(_core.Call.command(claim.run, claim.by(), whole, durability))
+        told = await self.store.aio.run(_core.Call.command(claim.run, claim.by(), whole, durability))
+        self.left = told[4]
 
     # From the claim to its end.
 
@@ -108,9 +111,12 @@ class Attempt:
                 return "lost"
             else:
                 raise
-        if self.runtime.hears("after_run_terminal") and self.runtime.status_of(self.claim.run) in ENDED:
+        if self.runtime.hears("after_run_terminal") and self._ended_run():
             await self._asks("after_run_terminal", {"status": came_to}, ended=True)
         return came_to
+
+    def _ended_run(self) -> bool:
+        return self.left in ENDED or self.runtime.status_of(self.claim.run) in ENDED
 
     async def _run(self) -> str:
         claim = self.claim

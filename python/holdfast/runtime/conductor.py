@@ -48,7 +48,7 @@ class Conductor:
         self.store = store
         self.core = store._core
         self.claim = claim
-        self.player = _core.Player(self.core, claim.run, claim.step)
+        self.player = claim.player or _core.Player(self.core, claim.run, claim.step)
         self.loop = asyncio.get_running_loop()
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.lane = lanes.Lane("0", self.tasks)

@@ -64,13 +64,13 @@ async def begun(
     return run, None if claimed.exception() is not None else claimed.result()
 
 
-async def drive(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> None:
+async def drive(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> Run:
     """Works on one run, and on its children, until only a person or another run can help."""
     while True:
-        claimed = await _pass(runtime, run, lease, claim)
+        claimed, status = await _pass(runtime, run, lease, claim)
         claim = None
-        if runtime.status_of(run) in ENDED:
-            return
+        if status in ENDED:
+            return Run(runtime, run, {"status": status})
         if claimed:
             continue
         family = [run, *_descendants(runtime, run)]
@@ -81,18 +81,20 @@ async def drive(runtime: Runtime, run: str, lease: float, claim: Claim | None = 
         elif any(_elsewhere(runtime, one) for one in family):
             await asyncio.sleep(POLL)
         else:
-            return
+            return Run(runtime, run)
 
 
-async def _pass(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> int:
+async def _pass(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> tuple[int, str]:
     """Runs what is ready of a run and of its children, without waiting for time; how many attempts that
-    were."""
+    were, and how the run stands."""
     worker = Worker(runtime, concurrency=16, lease=lease, run=run, stays=False)
     claimed = (await worker.drive(claim)).claimed
-    if runtime.status_of(run) in ENDED:
-        return claimed
+    status = worker.left if worker.left in ENDED else runtime.status_of(run)
+    if status in ENDED:
+        return claimed, status
     children = _open_children(runtime, run)
-    return claimed + sum(await asyncio.gather(*(_pass(runtime, child, lease) for child in children)))
+    passed = await asyncio.gather(*(_pass(runtime, child, lease) for child in children))
+    return claimed + sum(attempts for attempts, _ in passed), status
 
 
 def _descendants(runtime: Runtime, run: str) -> list[str]:

@@ -282,14 +282,11 @@ class Runtime:
         Takes what :meth:`start` takes.
         """
         run, claim = await looking.begun(self, self._found(agent), args, options)
-        await looking.drive(self, run, 60.0, claim)
-        return Run(self, run)
+        return await looking.drive(self, run, 60.0, claim)
 
     async def resume(self, run: str | Run, *, lease: float = 60.0) -> Run:
         """Drives a run here until it ends, or until only a person or another run can help."""
-        name = run.id if isinstance(run, Run) else run
-        await looking.drive(self, name, lease)
-        return Run(self, name)
+        return await looking.drive(self, _id(run), lease)
 
     def start_sync(self, agent: Agent[..., Any] | str, /, *args: object, **options: Any) -> Run:  # noqa: ANN401
         """See :meth:`start`."""

@@ -87,6 +87,8 @@ class Worker:
     own_package: bool = False
     alive: Path | None = None
     summary: Summary = field(default_factory=Summary)
+    left: str | None = field(default=None, init=False, repr=False)
+    """The status in which the newest attempt left its run, if it told the journal anything."""
     _attempts: dict[Attempt, float] = field(default_factory=dict, repr=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, repr=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
@@ -117,7 +119,7 @@ class Worker:
         before, self.summary = self.summary, Summary()
         if claim is not None:
             await self._attempt(claim)
-        if claim is None or self.runtime.status_of(self.run) not in ENDED:
+        if claim is None or self.left not in ENDED:
             await self._work(idle=True)
         else:
             await self._rest()
@@ -300,6 +302,7 @@ class Worker:
                     came_to = await attempt.run()
                 finally:
                     del self._attempts[attempt]
+                    self.left = attempt.left
         except asyncio.CancelledError:  # before its work or after; in between the attempt sees to it
             writing = agent is not None and attempt.conductor is not None and attempt.conductor.running
             came_to = "lost" if writing else await self.give_back(claim)

@@ -46,6 +46,8 @@ class Claim:
     session: str | None = None
     timeout_ms: int | None = None
     """How long an attempt at the step may take."""
+    player: _core.Player | None = field(default=None, repr=False, compare=False)
+    """What the runtime plays a replayed step again with."""
 
     def core(self) -> dict[str, Json]:
         """The claim as commands carry it."""

@@ -10,7 +10,7 @@ use holdfast_core::ids::{CallId, RunId, StepId};
 use holdfast_core::matching::{Asked, Calm, Match, Player as Core, Then, commit_rest};
 use holdfast_core::records::{Actor, CallKind, EffectClass, Key, Name};
 use holdfast_core::run::{Act, Claim, Command, Opening, Payload};
-use holdfast_store::engine::{Call as StoreCall, Durability};
+use holdfast_store::engine::{Call as StoreCall, Durability, Replay};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -37,6 +37,13 @@ pub(crate) struct Player {
 }
 
 impl Player {
+    pub(crate) fn of(run: RunId, replay: Replay) -> Self {
+        let known = |state: Option<Value>| state.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        let fresh = replay.fresh.into_iter().map(|at| (at.after, known(at.state), at.version)).collect();
+        let (state, version, committed) = (known(replay.state), replay.version, replay.committed);
+        Self { core: Mutex::new(replay.player), run, state, version, committed, fresh }
+    }
+
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,11 +76,7 @@ impl Player {
     #[pyo3(signature = (store, run, step, /))]
     fn new(py: Python<'_>, store: &Store, run: &str, step: &str) -> PyResult<Self> {
         let (run, step): (RunId, StepId) = (id(py, run)?, id(py, step)?);
-        let replay = enter(py, || store.engine.replay(run, step))?;
-        let known = |state: Option<Value>| state.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-        let fresh = replay.fresh.into_iter().map(|at| (at.after, known(at.state), at.version)).collect();
-        let (state, version, committed) = (known(replay.state), replay.version, replay.committed);
-        Ok(Self { core: Mutex::new(replay.player), run, state, version, committed, fresh })
+        Ok(Self::of(run, enter(py, || store.engine.replay(run, step))?))
     }
 
     /// The state that the step's code begins with, its version, and the version after the step's newest commit.

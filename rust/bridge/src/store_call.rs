@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use holdfast_core::error::Code;
 use holdfast_core::ids::RunId;
-use holdfast_core::records::{Actor, Name, Package};
+use holdfast_core::records::{Actor, Name, Package, RunStatus};
 use holdfast_core::run::{Claim, Command, Entry, NewRun, NewStep};
 use holdfast_store::StoreError;
 use holdfast_store::engine::{Call as Asked, ClaimRequest, Claimed, Told};
@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::error::refuse;
 use crate::gateway::Gated;
 use crate::records::untree;
+use crate::replay::Player;
 use crate::store::{durability, id, names, typed};
 
 /// Something that a store is asked to do. It can be done once.
@@ -106,8 +107,8 @@ impl Call {
     }
 }
 
-/// An answer: a run's id; `(first seq, last seq, head, position)`, or what the gateway's door said; a claim
-/// or none.
+/// An answer: a run's id; `(first seq, last seq, head, position, the run's status)`, or what the gateway's
+/// door said; a claim or none.
 pub(crate) fn tell(py: Python<'_>, told: Told) -> PyResult<Bound<'_, PyAny>> {
     match told {
         Told::Created(run) => Ok(run.to_string().into_pyobject(py)?.into_any()),
@@ -115,11 +116,19 @@ pub(crate) fn tell(py: Python<'_>, told: Told) -> PyResult<Bound<'_, PyAny>> {
             Ok(Gated::of(written).into_pyobject(py)?.into_any())
         }
         Told::Written(written) => {
-            let wrote = (written.first_seq, written.last_seq, written.head.to_string(), written.pos);
+            let status = written.status.map(RunStatus::as_str);
+            let wrote = (written.first_seq, written.last_seq, written.head.to_string(), written.pos, status);
             Ok(wrote.into_pyobject(py)?.into_any())
         }
         Told::Claimed(None) => Ok(py.None().into_bound(py)),
-        Told::Claimed(Some(claimed)) => untree(py, &tree(&claimed)),
+        Told::Claimed(Some(mut claimed)) => {
+            let replay = claimed.replay.take();
+            let told = untree(py, &tree(&claimed))?;
+            if let Some(replay) = replay {
+                told.set_item("player", Player::of(claimed.run, *replay))?;
+            }
+            Ok(told)
+        }
     }
 }
 

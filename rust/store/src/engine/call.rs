@@ -24,7 +24,7 @@ pub enum Call {
 }
 
 /// What it answers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub enum Told {
     Created(RunId),
     Written(Written),
@@ -94,8 +94,14 @@ impl Engine {
     /// What is done after the turn.
     fn told(&self, answer: super::Answer) -> Result<Told> {
         let told = answer.downcast::<Told>().map_err(|_| StoreError::Panicked)?;
-        if let Told::Written(written) = &*told {
-            self.deliver(&written.receivers)?;
+        match &*told {
+            Told::Written(written) => self.deliver(&written.receivers)?,
+            Told::Claimed(Some(claimed)) => {
+                if let Some(seed) = claimed.replay.as_ref().and_then(|replay| replay.seed.as_ref()) {
+                    self.remember(claimed.run, seed);
+                }
+            }
+            Told::Created(_) | Told::Claimed(None) => {}
         }
         Ok(*told)
     }

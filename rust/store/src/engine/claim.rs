@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::desk::{self, Desk};
 use super::gateway::value_at;
+use super::replay::Replay;
 use super::{Durability, Engine};
 use crate::error::{Result, StoreError};
 use crate::rows::Filter;
@@ -27,7 +28,7 @@ pub struct ClaimRequest {
 }
 
 /// What a worker gets.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Claimed {
     pub run: RunId,
     pub step: StepId,
@@ -47,6 +48,8 @@ pub struct Claimed {
     pub lease_ms: u64,
     /// How long an attempt at the step may take.
     pub timeout_ms: Option<u64>,
+    /// What a replayed step is played again with: made in the claim's turn, so that nobody asks for another.
+    pub replay: Option<Box<Replay>>,
 }
 
 /// What a chore or a candidate that came to nothing means: a refusal is no failure of the claim.
@@ -187,6 +190,7 @@ impl Desk<'_> {
             worker,
             lease_ms,
             timeout_ms: found.timeout_ms,
+            replay: None,
         };
         let (input, own) = (run.input.clone(), found.input.clone().map(|content| (found.created, content)));
         let Some(run) = self.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run()) else {
@@ -195,6 +199,9 @@ impl Desk<'_> {
         claimed.input = value_at(&*self.rows, self.store, run, 1, &input)?;
         if let Some((position, content)) = own {
             claimed.step_input = value_at(&*self.rows, self.store, run, position, &content)?;
+        }
+        if claimed.kind == StepKind::Replayed {
+            claimed.replay = Some(Box::new(self.replay(id, step)?));
         }
         Ok(Some(claimed))
     }

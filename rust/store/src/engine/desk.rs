@@ -12,7 +12,7 @@ use holdfast_core::gateway::Gate;
 use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
-use holdfast_core::records::{Actor, Body, Draft, Fold, Record, RecordHash};
+use holdfast_core::records::{Actor, Body, Draft, Fold, Record, RecordHash, RunStatus};
 use holdfast_core::run::{Command, Decided, Envelope, LeaseChange, Request, View, decide_drafted};
 use holdfast_core::state::{RunState, State};
 
@@ -43,6 +43,8 @@ pub struct Written {
     /// What a call at the door was told, and how it ended if it has.
     pub gate: Option<Gate>,
     pub served: Option<Box<Served>>,
+    /// How the run stands after it.
+    pub status: Option<RunStatus>,
 }
 
 /// One command's place in a turn.
@@ -126,6 +128,7 @@ impl Desk<'_> {
             written.served = self.served(run, gate.as_ref())?;
         }
         written.gate = gate;
+        written.status = self.run(run)?.map(RunState::status);
         Ok(written)
     }
 
@@ -254,6 +257,7 @@ impl Desk<'_> {
             receivers: envelopes.iter().map(|envelope| envelope.to).collect(),
             gate: None,
             served: None,
+            status: None,
         })
     }
 
@@ -270,8 +274,8 @@ impl Desk<'_> {
             self.working.0.insert(stream, loaded);
         }
         let (first_seq, last_seq, receivers) = (head.seq + 1, head.seq, Vec::new());
-        let (gate, served) = (None, None);
-        Ok(Written { stream, pos: None, first_seq, last_seq, head: head.hash, receivers, gate, served })
+        let (gate, served, status) = (None, None, None);
+        Ok(Written { stream, pos: None, first_seq, last_seq, head: head.hash, receivers, gate, served, status })
     }
 
     /// Puts what is too large for the frame into blobs, before the frame refers to them, and checks that

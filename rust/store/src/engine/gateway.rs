@@ -2,7 +2,7 @@
 //! and the rule that no permit for a write leaves before its barrier, which nobody can ask to be spared.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::canonical::to_value;
 use holdfast_core::chain::Stamped;
@@ -56,6 +56,10 @@ impl Memory {
         let most = std::num::NonZeroUsize::new(holdfast_core::limits::CACHED_STREAMS_MAX);
         let seeds = LruCache::new(most.unwrap_or(std::num::NonZeroUsize::MIN));
         Self { policy: Mutex::new(None), seeds: Mutex::new(seeds) }
+    }
+
+    fn seeds(&self) -> MutexGuard<'_, LruCache<RunId, Seed>> {
+        self.seeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -369,22 +373,32 @@ impl Engine {
 
     /// What everything that a run makes up follows from.
     pub(super) fn seed(&self, run: RunId) -> Result<Seed> {
-        let seeds = || self.memory.seeds.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = seeds().get(&run).cloned();
-        let seed = kept.map_or_else(|| self.read_seed(run), Ok)?;
-        seeds().put(run, seed.clone());
+        let kept = self.memory.seeds().get(&run).cloned();
+        if let Some(seed) = kept {
+            return Ok(seed);
+        }
+        let found = self.run(Durability::Commit, false, move |desk| {
+            desk.state(StreamId::Run(run))?;
+            desk.seed(run)
+        })?;
+        let seed = found.ok_or_else(|| StoreError::Corrupt(format!("the seed of {run} cannot be read")))?;
+        self.remember(run, &seed);
         Ok(seed)
     }
 
-    fn read_seed(&self, id: RunId) -> Result<Seed> {
-        let value = self.run(Durability::Commit, false, move |desk| {
-            desk.state(StreamId::Run(id))?;
-            let run = desk.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run());
-            let run = run.ok_or(StoreError::from(Refused::NoSuchRun))?;
-            value_at(&*desk.rows, desk.store, run, 1, &run.seed)
-        })?;
-        let lost = || StoreError::Corrupt(format!("the seed of {id} cannot be read"));
-        value.as_ref().and_then(Seed::from_value).ok_or_else(lost)
+    /// From now on nobody takes a turn for a seed. It was read in a turn that is over: one that was undone
+    /// may have been about a run that does not exist.
+    pub(super) fn remember(&self, run: RunId, seed: &Seed) {
+        self.memory.seeds().put(run, seed.clone());
+    }
+}
+
+impl Desk<'_> {
+    /// The seed of a run that was fetched; none if it is lost.
+    pub(super) fn seed(&self, run: RunId) -> Result<Option<Seed>> {
+        let run = self.run_of(run)?;
+        let value = value_at(&*self.rows, self.store, run, 1, &run.seed)?;
+        Ok(value.as_ref().and_then(Seed::from_value))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the replay of a step needs of a store: its player, the state that its code begins with, and how its
 //! recorded calls ended.
 
+use holdfast_core::content::Seed;
 use holdfast_core::gateway::Gate;
 use holdfast_core::ids::{CallId, RunId, StepId, StreamId};
 use holdfast_core::matching::Player;
@@ -18,6 +19,8 @@ use crate::error::{Result, StoreError};
 #[derive(Debug)]
 pub struct Replay {
     pub player: Player,
+    /// What the calls of the run are known by; none if it is lost.
+    pub seed: Option<Seed>,
     /// The state that the step saw at its first claim, and its version.
     pub state: Option<Value>,
     pub version: u64,
@@ -46,40 +49,11 @@ pub struct Committed {
 }
 
 impl Engine {
-    /// Begins the replay of a step.
+    /// Begins the replay of a step that nobody has claimed for it.
     pub fn replay(&self, run: RunId, step: StepId) -> Result<Replay> {
         self.run(Durability::Commit, false, move |desk| {
             desk.state(StreamId::Run(run))?;
-            let run = desk.run_of(run)?;
-            let player = Player::new(run, step);
-            let found = run.steps.get(&step).ok_or_else(|| StoreError::from(Refused::NoSuchStep))?;
-            let (position, version) =
-                found.first_claim.unwrap_or((run.base + run.head.seq, run.state_version));
-            let seen = |position, version| {
-                if version == run.state_version {
-                    Ok(run.state.clone())
-                } else {
-                    desk.state_at(run, position)
-                }
-            };
-            let state = seen(position, version)?;
-            let fresh = found
-                .refreshes
-                .iter()
-                .map(|at| {
-                    let state = seen(at.position, at.version)?;
-                    Ok(Fresh { after: at.after, state, version: at.version })
-                })
-                .collect::<Result<Vec<_>>>()?;
-            let own = run.calls_of(step).into_iter().rev();
-            let newest = own
-                .filter(|call| call.kind == CallKind::Commit)
-                .find(|call| call.outcome == Some(Outcome::Succeeded));
-            let committed = match newest.map(|call| call.id) {
-                Some(call) => desk.committed(run, call)?.map_or(version, |committed| committed.version),
-                None => version,
-            };
-            Ok(Replay { player, state, version, committed, fresh })
+            desk.replay(run, step)
         })
     }
 
@@ -109,7 +83,36 @@ impl Engine {
 }
 
 impl Desk<'_> {
-    fn run_of(&self, run: RunId) -> Result<&RunState> {
+    /// The replay of a step of a run that was fetched.
+    pub(super) fn replay(&self, run: RunId, step: StepId) -> Result<Replay> {
+        let (seed, run) = (self.seed(run)?, self.run_of(run)?);
+        let player = Player::new(run, step);
+        let found = run.steps.get(&step).ok_or_else(|| StoreError::from(Refused::NoSuchStep))?;
+        let (position, version) = found.first_claim.unwrap_or((run.base + run.head.seq, run.state_version));
+        let seen = |position, version| {
+            if version == run.state_version { Ok(run.state.clone()) } else { self.state_at(run, position) }
+        };
+        let state = seen(position, version)?;
+        let fresh = found
+            .refreshes
+            .iter()
+            .map(|at| {
+                let state = seen(at.position, at.version)?;
+                Ok(Fresh { after: at.after, state, version: at.version })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let own = run.calls_of(step).into_iter().rev();
+        let newest = own
+            .filter(|call| call.kind == CallKind::Commit)
+            .find(|call| call.outcome == Some(Outcome::Succeeded));
+        let committed = match newest.map(|call| call.id) {
+            Some(call) => self.committed(run, call)?.map_or(version, |committed| committed.version),
+            None => version,
+        };
+        Ok(Replay { player, seed, state, version, committed, fresh })
+    }
+
+    pub(super) fn run_of(&self, run: RunId) -> Result<&RunState> {
         let loaded = self.loaded(StreamId::Run(run)).and_then(|loaded| loaded.state.as_run());
         loaded.ok_or_else(|| Refused::NoSuchRun.into())
     }
