@@ -205,7 +205,7 @@ class TestExactTypes:
         error = refusal(canonical.dumps, [{"b": 1, key: 2}])
         assert (error.code, error.path) == ("key_not_string", "$[0]")
 
-    @pytest.mark.parametrize("text", [None, 1, [], bytearray(b"{}"), memoryview(b"{}")], ids=repr)
+    @pytest.mark.parametrize("text", [None, 1, [], bytearray(b"{}"), memoryview(b"{}")], ids=type)
     def test_text_is_str_or_bytes(self, text: Any) -> None:
         for read in (canonical.loads, canonical.dumps_text):
             assert refusal(read, text).code == "not_json"

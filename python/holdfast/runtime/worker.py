@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import socket
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.store import Claim
 
 log = logging.getLogger("holdfast.worker")
+HOST = socket.gethostname()
 TICK = 1.0
 """Seconds between looks at the runs that are worked on: whether they are to be cancelled."""
 AWAY = frozenset(("store_busy", "store_unreachable"))
@@ -59,7 +59,7 @@ class Summary:
 
 def worker_name() -> str:
     """A name that no other worker has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return f"{HOST}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 @dataclass(eq=False)

@@ -1,5 +1,6 @@
 """The store for asyncio. Commands of all tasks go to one thread, which makes as many at once as there are:
-they share turns and syncs, and each batch of answers comes back with one ``call_soon_threadsafe``.
+they share turns and syncs, and each batch of answers comes back with one ``call_soon_threadsafe``,
+in the order in which they were made.
 The event loop never waits for the disk or for another process.
 """
 
@@ -9,7 +10,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections import defaultdict
+from collections import deque
 from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from holdfast import _core
     from holdfast.store.asks import Asked
 
-    Told = list[tuple[asyncio.Future[Any], object]]
-
 P = ParamSpec("P")
 T = TypeVar("T")
+GIVEN_AT_ONCE = 8
+"""Answers in one turn of a loop: what agent code does with one takes some tenths of a millisecond."""
 
 
 class Leader:
@@ -38,6 +39,7 @@ class Leader:
         self._core = core
         self._changed = threading.Condition()
         self._asked: list[tuple[_core.Call, asyncio.Future[Any]]] = []
+        self._posts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -75,22 +77,52 @@ class Leader:
                 answers: list[object] = self._core.run_all([call for call, _ in asked])
             except BaseException as error:
                 answers = [error] * len(asked)
-            told: defaultdict[asyncio.AbstractEventLoop, Told] = defaultdict(list)
+            posts: dict[_Post, None] = {}
             for (_, future), answer in zip(asked, answers, strict=True):
-                told[future.get_loop()].append((future, answer))
-            for loop, answered in told.items():
-                with suppress(RuntimeError):  # the loop is closed: nobody is left to hear that it was done
-                    loop.call_soon_threadsafe(_deliver, answered)
+                posts[self._post(future.get_loop(), future, answer)] = None
+            for post in posts:
+                post.ring()
+
+    def _post(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], answer: object) -> _Post:
+        post = self._posts.get(loop)
+        if post is None:
+            post = self._posts[loop] = _Post(loop)
+        post.due.append((future, answer))
+        return post
 
 
-def _deliver(told: Told) -> None:
-    for future, answer in told:
-        if future.done():
-            continue  # whoever asked was cancelled; what it asked for was done
-        if isinstance(answer, BaseException):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+class _Post:
+    """Answers on their way to one loop, in the order in which they were made. Some are given out in each turn
+    of the loop, so that its timers do not wait until all were heard."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.due: deque[tuple[asyncio.Future[Any], object]] = deque()
+        self._loop = weakref.ref(loop)
+        self._under_way = False
+
+    def ring(self) -> None:
+        """Says to the loop, from another thread, that there is something."""
+        loop = self._loop()
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear that it was done
+            if loop is not None:
+                loop.call_soon_threadsafe(self._rung)
+
+    def _rung(self) -> None:
+        if not self._under_way:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        for _ in range(min(GIVEN_AT_ONCE, len(self.due))):
+            future, answer = self.due.popleft()
+            if future.done():
+                continue  # whoever asked was cancelled; what it asked for was done
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        self._under_way = bool(self.due)
+        if self._under_way:
+            asyncio.get_running_loop().call_soon(self._deliver)
 
 
 def later(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
@@ -80,9 +81,14 @@ def payload(value: object, privacy: str) -> dict[str, Any]:
 
 def package(parts: Mapping[str, str] | None) -> dict[str, str]:
     """A package fingerprint; what is not given is empty."""
+    return {**_nobodys_package(), **(parts or {})}
+
+
+@cache
+def _nobodys_package() -> dict[str, str]:
     digests = ("hooks", "instructions", "models", "policy", "tools")
-    empty = {part: _core.canonical_digest(None, domain="holdfast/package/v1") for part in digests}
-    return {"agent": "0", "python": platform.python_version(), **empty, **(parts or {})}
+    empty = _core.canonical_digest(None, domain="holdfast/package/v1")
+    return {"agent": "0", "python": platform.python_version(), **dict.fromkeys(digests, empty)}
 
 
 def new_run(

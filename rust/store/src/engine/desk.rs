@@ -275,7 +275,17 @@ impl Desk<'_> {
         }
         let (first_seq, last_seq, receivers) = (head.seq + 1, head.seq, Vec::new());
         let (gate, served, status) = (None, None, None);
-        Ok(Written { stream, pos: None, first_seq, last_seq, head: head.hash, receivers, gate, served, status })
+        Ok(Written {
+            stream,
+            pos: None,
+            first_seq,
+            last_seq,
+            head: head.hash,
+            receivers,
+            gate,
+            served,
+            status,
+        })
     }
 
     /// Puts what is too large for the frame into blobs, before the frame refers to them, and checks that
