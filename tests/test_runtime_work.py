@@ -150,6 +150,28 @@ def test_a_fork_begins_before_a_write_or_after_its_outcome_and_not_between(
     assert rt.resume_sync(rt.fork(run, at=places["effect.settled"], by="dana")).status == "completed"
 
 
+def test_a_fork_begins_when_no_child_is_open_and_has_those_that_have_ended(
+    rt: hf.Runtime, provider: Provider
+) -> None:
+    @rt.agent
+    async def child(ctx: hf.Context) -> str:
+        return str(await ctx.call("send", what="the child's"))
+
+    @rt.agent
+    async def parent(ctx: hf.Context) -> str:
+        made = await ctx.spawn(child)
+        return f"heard: {await made}"
+
+    run = rt.run_sync(parent)
+    places = {record.kind: record.seq for record in rt.store.read(run.id)}
+    for open_at in range(places["child.spawned"], places["child.ended"]):
+        with pytest.raises(hf.CommandError, match="bad_fork_point"):
+            rt.fork(run, at=open_at, by="dana")
+    later = rt.resume_sync(rt.fork(run, at=places["child.ended"], by="dana"))
+    assert (later.status, later.result) == ("completed", "heard: receipt for the child's")
+    assert (provider.sent, len(rt.runs.list(agent="child"))) == ({"the child's": 1}, 1)
+
+
 def test_a_fork_repeats_nothing_that_its_parent_has_done(rt: hf.Runtime, provider: Provider) -> None:
     @rt.agent(attempts=1)
     async def pays(ctx: hf.Context) -> str:

@@ -634,6 +634,32 @@ fn a_fork_opens_again_what_failed_before_the_cut() {
 }
 
 #[test]
+fn a_fork_is_not_cut_while_a_child_is_open() {
+    let (mut world, claim) = World::claimed();
+    let spawn = Command::Spawn {
+        call: None,
+        claim,
+        child: run_id(9),
+        agent: name("child"),
+        input: value(json!(1)),
+        escrow: Amounts::default(),
+        on_parent_end: OnParentEnd::HandOn,
+    };
+    let before = world.run().head.seq;
+    world.ask(worker("w1"), spawn).unwrap();
+    let fork = |run| Command::Fork {
+        run,
+        labels: Labels::new(),
+        package: package("1"),
+        effects: ForkEffects::Serve,
+        reason: None,
+    };
+    let cut = |at| World { journal: world.journal.fork_at(at).unwrap(), ..world.clone() };
+    assert_eq!(cut(world.run().head.seq).refused(dana(), fork(run_id(2))), "bad_fork_point");
+    assert_eq!(cut(before).wrote(dana(), fork(run_id(2))), ["run.forked"]);
+}
+
+#[test]
 fn after_a_restore_every_open_step_waits_for_a_person_and_what_was_sent_off_is_in_doubt() {
     let (mut world, claim) = World::claimed();
     let asked = write_call("0", "refund", &json!({"order": "42"}));

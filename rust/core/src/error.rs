@@ -118,7 +118,7 @@ codes! {
     RunOpen = "run_open", "Wait until the run has ended, or cancel it.";
     OpenForks = "open_forks", "Wait until the run's forks have ended.";
     NotFailed = "not_failed", "Only failed runs can be retried; start or fork a run instead.";
-    BadForkPoint = "bad_fork_point", "Fork at a record before the run's end, and not between a write's start and its outcome.";
+    BadForkPoint = "bad_fork_point", "Fork at a record before the run's end, and not between a write's start and its outcome, or while a child is open.";
     Misaddressed = "misaddressed", "Deliver the envelope to the run that it names.";
     NoSuchChild = "no_such_child", "Only a running child of this run can end.";
     ChildExists = "child_exists", "Give the child a new run id.";

@@ -55,6 +55,8 @@ mutants! {
     OffsetsGoBack,
     /// A fork does again what its parent has done.
     ForkRepeats,
+    /// A fork is cut while a child is open, and waits for its end for ever.
+    ForkOrphans,
     /// A paused run goes on making calls.
     ActWhilePaused,
     /// A timer that is due fires before recorded calls are made again.

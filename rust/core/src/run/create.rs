@@ -7,6 +7,7 @@ use super::{Case, Refused};
 use crate::call::CallPhase;
 use crate::ids::{CallId, RunId, StepId};
 use crate::limits;
+use crate::mutants::{Mutant, mutant};
 use crate::records::{
     ActorType, Budget, CallKind, Draft, EffectClass, ForkEffects, Labels, Package, RunCreated, RunForked,
     StepCreated,
@@ -130,6 +131,10 @@ impl Case<'_> {
         // A write that was under way is the parent's: the fork could neither make it nor learn what came of it.
         let under_way = |call: &Call| call.phase == CallPhase::Started && call.effect == EffectClass::Write;
         if parent.phase.is_ended() || parent.calls.values().any(under_way) {
+            return Err(Refused::BadForkPoint);
+        }
+        // So is a child that had not ended: it tells its parent, and nobody else, how it ends.
+        if parent.children.values().any(|child| child.ended.is_none()) && !mutant(Mutant::ForkOrphans) {
             return Err(Refused::BadForkPoint);
         }
         if parent.newer {

@@ -186,7 +186,7 @@ impl RunState {
     }
 
     /// The fold of `run.forked` over the parent's fold at the fork point. Grants, approvals,
-    /// reservations, leases, children and the account stay with the parent. A timer that is open at the cut
+    /// reservations, leases, open children and the account stay with the parent. A timer that is open at the cut
     /// is due when the parent's is, as any open call takes the parent's outcome: nobody would set it again.
     pub(super) fn forked(
         record: &Record,
@@ -220,7 +220,7 @@ impl RunState {
         fork.approvals.clear();
         fork.grants.clear();
         fork.session_spent.clear();
-        fork.children.clear();
+        fork.children.retain(|_, child| child.ended.is_some());
         fork.spending = Spending::default();
         for step in fork.steps.values_mut().filter(|step| step.status != StepStatus::Completed) {
             step.status = StepStatus::Pending;

@@ -20,6 +20,12 @@ use crate::shelf::Place;
 /// The schema that a store has where none is named.
 const SCHEMA: &str = "holdfast";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that is gone without a word, with its machine or its network, is noticed within this time: by what
+/// it no longer acknowledges, or by probes of a line on which nothing is under way.
+const SILENCE: Duration = Duration::from_secs(20);
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+const PROBE_EVERY: Duration = Duration::from_secs(3);
+const PROBES: u32 = 3;
 
 /// The address of a store on PostgreSQL. What it prints has no password.
 #[derive(Clone)]
@@ -164,6 +170,18 @@ fn tls(config: &Config, file: Option<&PathBuf>) -> Result<Tls> {
     Ok(Tls::On(Arc::new(versions.with_root_certificates(roots(file)?).with_no_client_auth())))
 }
 
+/// Left alone, a system waits for a quarter of an hour, or for ever. What the URL says goes first.
+fn notice_silence(config: &mut Config) {
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(SILENCE);
+    }
+    if config.get_keepalives_interval().is_none() && config.get_keepalives_retries().is_none() {
+        config.keepalives_idle(config.get_keepalives_idle().min(PROBE_AFTER));
+        config.keepalives_interval(PROBE_EVERY);
+        config.keepalives_retries(PROBES);
+    }
+}
+
 impl PgAddress {
     /// Reads a URL. Everything that libpq understands may stand in it, and `schema`, `blobs`, `sslrootcert`.
     pub fn parse(url: &str) -> Result<Self> {
@@ -175,6 +193,7 @@ impl PgAddress {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
+        notice_silence(&mut config);
         let schema = ours.schema.unwrap_or_else(|| SCHEMA.to_owned());
         if !is_plain(&schema) {
             return Err(bad("the schema's name is a-z, 0-9 and _, at most 63 of them"));
