@@ -107,10 +107,10 @@ $(BUILD_STAMP): $(VENV_STAMP) $(RUST_SOURCES)
 	touch $@
 
 $(MUTANTS_STAMP): $(BUILD_STAMP) $(shell find python -name '*.py')
-	RUSTFLAGS="$$RUSTFLAGS --cfg mutants" CARGO_TARGET_DIR=target/mutants \
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/mutants-rustc \
 	cargo build --locked --quiet -p holdfast-bridge --features pyo3/extension-module
 	rm -rf $(MUTANTS_PYTHON)
 	mkdir -p $(MUTANTS_PYTHON)
 	cp -R python/holdfast $(MUTANTS_PYTHON)/holdfast
-	cp target/mutants/debug/lib_core.so $(MUTANTS_PYTHON)/holdfast/_core.abi3.so
+	cp target/debug/lib_core.so $(MUTANTS_PYTHON)/holdfast/_core.abi3.so
 	touch $@

@@ -33,10 +33,9 @@ def names(*, of_store: bool = False) -> list[str]:
 
 def build() -> list[str]:
     """Builds the suites with the mutants in, and returns their binaries."""
-    flags = f"{os.environ.get('RUSTFLAGS', '')} --cfg mutants".strip()
     command = ["cargo", "test", "--locked", "--no-run", "-p", "holdfast-core", "--message-format=json"]
     command += [word for suite in SUITES for word in ("--test", suite)]
-    environment = {**os.environ, "RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(ROOT / "target/mutants")}
+    environment = {**os.environ, "RUSTC_WORKSPACE_WRAPPER": str(ROOT / "tests/mutants-rustc")}
     built = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     messages = (json.loads(line) for line in built.stdout.splitlines() if line.startswith("{"))
     return [message["executable"] for message in messages if message.get("executable")]

@@ -1,5 +1,5 @@
-"""A server that vanishes without a word, as when its machine or the network dies: no answer, no refusal, no end
-of the line. Whoever waits for it must notice by itself, and nothing is done twice when it is back.
+"""A server that vanishes without a word, as when its machine or the network dies: no answer, no refusal, no
+end of the line. Whoever waits for it must notice by itself, and nothing is done twice when it is back.
 """
 
 from __future__ import annotations
