@@ -6,6 +6,7 @@ share one.
 from __future__ import annotations
 
 import os
+import signal
 import time
 import uuid
 from contextlib import suppress
@@ -67,11 +68,20 @@ def reconciled(what: str, call: hf.Call) -> str:
     return what
 
 
+def _dies(where: str) -> None:
+    """Is killed here, once for each time that the test asked for it: chance alone may miss the middle."""
+    with suppress(FileNotFoundError):
+        (ROOT / f"die {where}").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 @rt.tool(effect="write")
 def unprotected(what: str, call: hf.Call) -> str:
     """A provider that can neither be asked nor told a key: a person has to look."""
     _slowly()
+    _dies("before it is sent")
     _send(what, call.key)
+    _dies("after it was sent")
     _slowly()
     return what
 

@@ -134,6 +134,8 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
     resolved = 0
     with app.rt as rt:
         fleet = Fleet(tmp_path, rng)
+        for where in ("before it is sent", "after it was sent"):
+            (tmp_path / f"die {where}").touch()
         try:
             while fleet.kills < kills_wanted and time.monotonic() < end:
                 while left(rt) < 20:
@@ -146,7 +148,7 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
                     if rt.runs.get(victim).status not in ("completed", "failed", "cancelled"):
                         rt.cancel(victim, by="dana")
                         cancelled.add(victim)
-                fleet.workers[0].poll()
+                fleet.replace_ended()
                 wait(rng.uniform(0.05, 0.5))
                 if rng.random() < 0.1:
                     fleet.kill_one(signal.SIGSTOP)
@@ -156,6 +158,7 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
                     fleet.kill_one()
             patience = time.monotonic() + 240.0
             while left(rt) and time.monotonic() < patience:
+                fleet.replace_ended()
                 resolved += helped(rt, app.attempts)
                 wait(0.1)
         finally:
