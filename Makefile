@@ -22,6 +22,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # A process for each processor; whoever is done takes over from the others.
 AT_ONCE ?= -n auto --dist worksteal
 
+# Installs what the package and some of its extras need.
+define install
+$(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*p["dependencies"], *(one for extra in sys.argv[1:] for one in p["optional-dependencies"][extra]), sep="\n")' \
+	$(1) > $(VENV)/requirements.txt
+$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements.txt
+endef
+
 .PHONY: help setup demo test tools mutants lint docs bench bench-peers bench-postgres faults wheel clean
 .DEFAULT_GOAL := help
 
@@ -53,16 +61,16 @@ lint: $(BUILD_STAMP) ## Check formatting, lints, types and the extension's stubs
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest holdfast._core
 
-docs: $(VENV_STAMP) ## Build the documentation and the API reference into site/
+docs: $(VENV)/.with-docs ## Build the documentation and the API reference into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(BUILD_STAMP) ## Measure and rewrite docs/BENCHMARKS.md (ONLY=gateway: one section)
+bench: $(BUILD_STAMP) $(VENV)/.with-bench ## Measure and rewrite docs/BENCHMARKS.md (ONLY=gateway: one section)
 	$(BIN)/python benches/run.py $(ONLY)
 
-bench-peers: $(BUILD_STAMP) tools ## Measure the same job on Holdfast and its peers, each in an environment of its own
+bench-peers: $(BUILD_STAMP) $(VENV)/.with-bench tools ## Measure the same job on Holdfast and its peers, each in an environment of its own
 	$(BIN)/python benches/run.py peers
 
-bench-postgres: $(BUILD_STAMP) ## Measure it on a PostgreSQL of its own beside DBOS (RECORDS=10000000: grow so far)
+bench-postgres: $(BUILD_STAMP) $(VENV)/.with-bench ## Measure it on a PostgreSQL of its own beside DBOS (RECORDS=10000000: grow so far)
 	HOLDFAST_BENCH_RECORDS=$${RECORDS:-100000} $(BIN)/python benches/run.py postgres
 
 faults: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the property and fault tests for a long time
@@ -73,7 +81,7 @@ faults: $(BUILD_STAMP) $(MUTANTS_STAMP) tools ## Run the property and fault test
 # Linked here as usual, the wheel would ask for this machine's glibc (2.34 where it is 2.36). zig links against
 # the symbols of glibc 2.17, so the wheel is manylinux2014 and runs on every Linux that has a Python 3.11. The
 # remapped prefixes keep the paths of the building machine out of it.
-wheel: $(VENV_STAMP) ## Build sdist and wheel into dist/ and try them in empty environments
+wheel: $(VENV)/.with-wheel ## Build sdist and wheel into dist/ and try them in empty environments
 	rm -rf dist
 	$(BIN)/maturin sdist --out dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" \
@@ -95,9 +103,12 @@ $(VENV_STAMP): pyproject.toml
 	@command -v cargo >/dev/null || { echo "Holdfast is built with Rust: see https://rustup.rs" >&2; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-		print(*p["dependencies"], *sum(p["optional-dependencies"].values(), []), sep="\n")' > $(VENV)/requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements.txt
+	$(call install,dev otel parquet)
+	touch $@
+
+# What only the documentation, the benchmarks or the wheel need.
+$(VENV)/.with-%: $(VENV_STAMP)
+	$(call install,$*)
 	touch $@
 
 # The release profile for everything: built from nothing it takes less time than the dev profile (28 s

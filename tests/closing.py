@@ -37,8 +37,8 @@ def summarize(terminal: pytest.TerminalReporter) -> None:
     told: defaultdict[str, list[str]] = defaultdict(list)
     for report in _ends(terminal.stats.values()):
         for name, value in report.user_properties:
-            if name == PROPERTY:
-                section, line = value  # type: ignore[misc] (what other plugins keep there is not ours)
+            if name == PROPERTY and isinstance(value, tuple | list):
+                section, line = value
                 told[section].append(line)
     for section, lines in sorted(told.items()):
         terminal.section(section)

@@ -20,9 +20,10 @@ import typer
 import yaml
 from tests.support import ROOT
 
-from holdfast.cli.main import app
+from holdfast.cli import app_for
 from holdfast.gateway.tools import Options
 
+APP = app_for("")
 pytest_plugins = ["tests.postgres"]
 DEPLOY = ROOT / "docs" / "deploy"
 MANIFESTS = sorted(DEPLOY.glob("kubernetes/*.yaml"))
@@ -41,7 +42,7 @@ def container(name: str) -> dict[str, Any]:
 
 def parsed(words: list[str]) -> dict[str, Any]:
     """What the command line makes of a command, without doing it; raises if there is no such command."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(APP)
     left = list(words)
     while isinstance(command, click.Group) or hasattr(command, "commands"):
         if not left or left[0].startswith("-"):

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import _core, canonical, evidence, keys
-from holdfast.cli.main import app
+from holdfast.cli import app_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+APP = app_for("")
 CLI = CliRunner()
 
 
@@ -280,7 +281,7 @@ def test_bad_files_on_the_command_line_are_told_without_a_traceback(desk: Case, 
         (["evidence", "export", desk.runs["plain"], "-o", str(tmp_path / "b.zip"), "--store", folder], 1),
         (["evidence", "export", desk.runs["plain"], "-o", str(tmp_path / "no" / "b"), "--store", folder], 1),
     ):
-        done = CLI.invoke(app, words)
+        done = CLI.invoke(APP, words)
         assert done.exit_code == code, (words, done.output)
         assert "Traceback" not in done.output
         assert isinstance(done.exception, SystemExit | None)

@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import _core, canonical, evidence, keys
-from holdfast.cli.main import app
+from holdfast.cli import app_for
 from holdfast.evidence import opening, standalone
 from holdfast.evidence import standalone_files as files
 from holdfast.evidence.bundle import VERIFIER
 from holdfast.evidence.standalone_streams import SHOWS
 
+APP = app_for("")
 ROOT = Path(__file__).parent.parent
 
 
@@ -355,9 +356,9 @@ def test_a_bundle_is_read_as_its_run_is(name: str, desk: Case, tmp_path: Path) -
     assert [(one.check, one.passed) for one in told.findings] == [
         (one.check, one.passed) for one in found.findings
     ]
-    done = CliRunner().invoke(app, ["evidence", "review", str(tmp_path / "bundle.zip")])
+    done = CliRunner().invoke(APP, ["evidence", "review", str(tmp_path / "bundle.zip")])
     assert done.exit_code == (0 if found.ok else 3), done.output
-    same = CliRunner().invoke(app, ["evidence", "diff", *(2 * [str(tmp_path / "bundle.zip")])])
+    same = CliRunner().invoke(APP, ["evidence", "diff", *(2 * [str(tmp_path / "bundle.zip")])])
     assert same.exit_code == 0, same.output
     (tmp_path / "bundle.zip").write_bytes(b"PK")
     with pytest.raises(hf.VerifyError, match="bundle_altered"):

@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import evidence
-from holdfast.cli.main import app
+from holdfast.cli import app_for
 from holdfast.evidence import retention
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+APP = app_for("")
 CLI = CliRunner()
 
 
@@ -88,23 +89,23 @@ def test_a_backup_is_tried_before_it_is_needed(desk: Case, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "log.key", "runs"]
     (blob, *_) = [path for path in (tmp_path / "backup" / "blobs").rglob("*") if path.is_file()]
     blob.write_bytes(blob.read_bytes()[:-1])
-    assert CLI.invoke(app, ["readiness", str(tmp_path / "backup")]).exit_code == 3
+    assert CLI.invoke(APP, ["readiness", str(tmp_path / "backup")]).exit_code == 3
 
 
 def test_the_command_line_plans_and_applies(desk: Case, tmp_path: Path) -> None:
     desk.runtime.close()
     store = ("--store", str(tmp_path / "runs"))
-    due = CLI.invoke(app, ["retention", "plan", "--older-than", "0s", *store])
+    due = CLI.invoke(APP, ["retention", "plan", "--older-than", "0s", *store])
     assert (due.exit_code, "unsealed" in due.output, "journal seal" in due.output) == (0, True, True)
-    CLI.invoke(app, ["journal", "seal", "--key", str(desk.key), *store])
+    CLI.invoke(APP, ["journal", "seal", "--key", str(desk.key), *store])
     words = ["--older-than", "0s", "--archive", str(tmp_path / "archive"), "--by", "dana", "--json", *store]
-    done = CLI.invoke(app, ["retention", "apply", *words])
+    done = CLI.invoke(APP, ["retention", "apply", *words])
     assert done.exit_code == 0, done.output
     assert desk.runs["approved"] in {one["run"] for one in json.loads(done.output)}
     assert (
-        json.loads(CLI.invoke(app, ["retention", "plan", "--older-than", "0s", "--json", *store]).output)
+        json.loads(CLI.invoke(APP, ["retention", "plan", "--older-than", "0s", "--json", *store]).output)
         == []
     )
-    assert CLI.invoke(app, ["retention", "plan", "--older-than", "soon", *store]).exit_code == 2
-    assert CLI.invoke(app, ["verify", *store]).exit_code == 0
+    assert CLI.invoke(APP, ["retention", "plan", "--older-than", "soon", *store]).exit_code == 2
+    assert CLI.invoke(APP, ["verify", *store]).exit_code == 0
     shutil.rmtree(tmp_path / "archive")

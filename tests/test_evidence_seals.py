@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import _core, keys
-from holdfast.cli.main import app
+from holdfast.cli import app_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+APP = app_for("")
 CLI = CliRunner()
 
 
@@ -195,7 +196,7 @@ def test_keys_rotate_and_who_trusts_the_old_one_can_follow(tmp_path: Path, key: 
 
 def test_the_command_line_seals_witnesses_exports_and_verifies(tmp_path: Path) -> None:
     def ran(*words: object, code: int = 0) -> str:
-        done = CLI.invoke(app, [str(word) for word in words])
+        done = CLI.invoke(APP, [str(word) for word in words])
         assert done.exit_code == code, done.output
         return done.output
 

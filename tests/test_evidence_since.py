@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import evidence, keys
-from holdfast.cli.main import app
+from holdfast.cli import app_for
 from holdfast.evidence import standalone
 from holdfast.evidence import standalone_files as files
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+APP = app_for("")
 SEALS = 5
 
 
@@ -121,7 +122,7 @@ def test_a_key_that_signed_only_the_older_seal_has_not_signed_the_bundle(
     (tmp_path / "old.txt").write_text(seals[0], "utf-8")
     assert (
         CliRunner()
-        .invoke(app, ["keys", "witness", str(tmp_path / "old.txt"), "--key", str(tmp_path / "w.key")])
+        .invoke(APP, ["keys", "witness", str(tmp_path / "old.txt"), "--key", str(tmp_path / "w.key")])
         .exit_code
         == 0
     )
@@ -170,10 +171,10 @@ def test_from_the_command_line_and_without_holdfast(
     run, seals, _ = story
     (tmp_path / "old.txt").write_text(seals[2], "utf-8")
     words = ["evidence", "export", run, "-o", str(tmp_path / "b.zip"), "--store", str(desk.folder / "runs")]
-    done = CliRunner().invoke(app, [*words, "--since", str(tmp_path / "old.txt")])
+    done = CliRunner().invoke(APP, [*words, "--since", str(tmp_path / "old.txt")])
     assert done.exit_code == 0, done.output
     words = ["evidence", "verify", str(tmp_path / "b.zip"), "--seal", str(tmp_path / "old.txt")]
-    done = CliRunner().invoke(app, [*words, "--key", desk.public])
+    done = CliRunner().invoke(APP, [*words, "--key", desk.public])
     assert done.exit_code == 0, done.output
     assert "goes on from" in done.output
     command = [sys.executable, "-I", str(tmp_path / "b.zip"), "--seal", str(tmp_path / "old.txt")]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import _core, evidence, keys
-from holdfast.cli.main import app
+from holdfast.cli import app_for
 from holdfast.evidence import standalone
 from holdfast.evidence import standalone_files as files
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+APP = app_for("")
 SEEN = 1_700_000_000
 
 
@@ -123,7 +124,7 @@ def test_a_witness_from_the_command_line_to_the_bundle(desk: Case, tmp_path: Pat
     url, seal, secret = str(desk.folder / "runs"), tmp_path / "seal.txt", tmp_path / "w.key"
 
     def told(*words: str) -> str:
-        done = CliRunner().invoke(app, list(words))
+        done = CliRunner().invoke(APP, list(words))
         assert done.exit_code == 0, done.output
         return done.stdout
 
@@ -135,5 +136,5 @@ def test_a_witness_from_the_command_line_to_the_bundle(desk: Case, tmp_path: Pat
     said = told("evidence", "verify", str(tmp_path / "b.zip"), "--key", line, "--json")
     assert '"signed_by": ["cli.example/w' in said.replace("\n", "").replace("  ", "")
     stranger = keys.generate("x.example/w", tmp_path / "x.key", witness=True)
-    done = CliRunner().invoke(app, ["journal", "witnessed", str(seal), "--key", stranger, "--store", url])
+    done = CliRunner().invoke(APP, ["journal", "witnessed", str(seal), "--key", stranger, "--store", url])
     assert (done.exit_code, "seal_unsigned" in done.output) == (3, True), done.output

@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 import holdfast as hf
 from holdfast import _core, exports
 from holdfast import gateway as gw
-from holdfast.cli import app
+from holdfast.cli import app_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+APP = app_for("")
 CARD = "4242-4242-4242-4242"
 POLICY = """
 [[rule]]
@@ -192,7 +193,7 @@ def test_what_is_printed_and_exported_has_none_of_it(tmp_path: Path) -> None:
         ("journal", "tail", till.run),
         ("journal", "tail", till.run, "--json"),
     ):
-        done = CliRunner().invoke(app, [*words, "--store", url])
+        done = CliRunner().invoke(APP, [*words, "--store", url])
         assert done.exit_code == 0
         told.append(done.output)
     assert hidden("".join(told))

@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import lint
-from holdfast.cli import app
+from holdfast.cli import app_for
 from holdfast.lint.report import VERSION
 from holdfast.lint.sarif import sarif
 
+APP = app_for("")
 ROOT = Path(__file__).parent.parent
 ACTS = """import subprocess
 
@@ -33,7 +34,7 @@ async def clerk(ctx, path):
 
 def holdfast(folder: Path, *arguments: str) -> tuple[int, str, str]:
     with contextlib.chdir(folder):
-        done = CliRunner().invoke(app, ["lint", *arguments])
+        done = CliRunner().invoke(APP, ["lint", *arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 

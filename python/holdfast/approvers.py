@@ -14,9 +14,6 @@ import threading
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
-from urllib.error import HTTPError, URLError
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 from holdfast import _core
 from holdfast.gateway.people import Approve, Deny
@@ -108,6 +105,8 @@ class Webhook:
 
     def __call__(self, request: Request) -> None:
         """Sends it; raises if nobody took it."""
+        from urllib.error import HTTPError, URLError  # it takes long to import, and few programs need it
+
         told = asdict(request)
         if not self._arguments:
             del told["arguments"]
@@ -125,6 +124,9 @@ class Webhook:
         return None
 
     def _send(self, name: str, body: bytes) -> None:
+        from urllib.request import Request as HttpRequest
+        from urllib.request import urlopen
+
         at = str(int(time.time()))
         value = self._secret.reveal()
         key = value.encode() if isinstance(value, str) else value

@@ -1,4 +1,5 @@
-"""The app: what is asked of no store (demo, schema), and the commands of one.
+"""The app: what is asked of no store (demo, schema), and the commands of one. What takes long to import is
+imported when it is asked for: a person who approves something waits for no lint.
 
 Exit codes: 0 done, 1 error, 2 usage, 3 a check or verification failed, 4 the run waits for someone.
 """
@@ -11,15 +12,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast import _core, demo
-from holdfast.cli import evidence, export, lint, output, people, proof, retention, runs, store
-
-app = typer.Typer(
-    cls=output.Commands,
-    no_args_is_help=True,
-    help="A durable, provable runtime for AI agents.",
-    pretty_exceptions_show_locals=False,  # local variables may hold users' values
-)
+from holdfast import _core
+from holdfast.cli import output, people, runs, store
 
 
 def _version(wanted: bool) -> None:
@@ -28,7 +22,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -37,7 +30,6 @@ def _main(
     """Holdfast."""
 
 
-@app.command("demo")
 def _demo(
     folder: Annotated[str | None, typer.Option("--folder", help="Where to play; a new folder, else.")] = None,
     without_ledger: Annotated[
@@ -45,10 +37,11 @@ def _demo(
     ] = False,
 ) -> None:
     """Kill a worker in the middle of a payment and see one refund; approve another; catch a forgery."""
+    from holdfast import demo
+
     raise typer.Exit(demo.main(folder, ledger=not without_ledger))
 
 
-@app.command("schema")
 def _schema(
     name: Annotated[
         str | None, typer.Argument(help="A record kind or a contract; without one, list them.")
@@ -73,13 +66,34 @@ def _schema(
     typer.echo(json.dumps({**found, "$defs": definitions}, indent=2))
 
 
-journal = store.add_to(app)
-people.add_to(app)
-runs.add_to(app)
-proof.add_to(app, journal, evidence.add_to(app))
-export.add_to(app)
-retention.add_to(app)
-lint.add_to(app)
+def app_for(command: str) -> typer.Typer:
+    """The app with at least one command, if there is one of that name; without a name, with all of them."""
+    app = typer.Typer(
+        cls=output.Commands,
+        no_args_is_help=True,
+        help="A durable, provable runtime for AI agents.",
+        pretty_exceptions_show_locals=False,  # local variables may hold users' values
+    )
+    app.callback()(_main)
+    app.command("demo")(_demo)
+    app.command("schema")(_schema)
+    journal = store.add_to(app)
+    people.add_to(app)
+    runs.add_to(app)
+    known = {found.name for found in app.registered_commands} | {
+        found.name for found in app.registered_groups
+    }
+    if command not in known - {"journal"}:  # others have commands of the journal, too
+        _add_the_rest(app, journal)
+    return app
+
+
+def _add_the_rest(app: typer.Typer, journal: typer.Typer) -> None:
+    from holdfast.cli import evidence, export, lint, proof, retention
+
+    proof.add_to(app, journal, evidence.add_to(app))
+    for room in (export, retention, lint):
+        room.add_to(app)
 
 
 def main() -> None:
@@ -87,4 +101,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Where the terminal lacks a character, its escape is better than a traceback.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    app()
+    app_for(next(iter(sys.argv[1:]), ""))()
