@@ -99,7 +99,7 @@ def new_id(prefix: str, *, at_ms: int | None = None, random: bytes | None = None
         random: ten random bytes, unless given.
     """
     at_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
-    return _core.id_new(prefix, at_ms, os.urandom(10) if random is None else random)
+    return _core.id_new(prefix, at_ms, random)
 
 
 def check_id(text: str) -> str:

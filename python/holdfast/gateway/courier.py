@@ -49,7 +49,7 @@ class Courier:
 
     def go(self, value: object = None, error: BaseException | None = None) -> None:
         """Goes on until something has to be waited for."""
-        at_once = self._core.folder is None  # in memory nothing waits for a disk
+        at_once = self._core.is_memory  # nothing waits for a disk or a server
         while True:
             try:
                 asked = self._way.send(value) if error is None else self._way.throw(error)

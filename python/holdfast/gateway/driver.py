@@ -463,7 +463,7 @@ async def adrive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says 
     waited for first, so that the journal knows; a write that has not begun by then does not begin.
     """
     cancelled: asyncio.CancelledError | None = None
-    at_once = store._core.folder is None  # in memory nothing waits for a disk, and a hop would cost more
+    at_once = store._core.is_memory  # nothing waits for a disk or a server, and a hop would cost more
     run = store._core.run
 
     async def do(asked: Commit | Run | Pause) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import os
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.store import Claim
 
 log = logging.getLogger("holdfast.worker")
-HOST = socket.gethostname()
+HOST, PROGRAM, _WORKERS = socket.gethostname(), os.urandom(4).hex(), itertools.count(1)
 TICK = 1.0
 """Seconds between looks at the runs that are worked on: whether they are to be cancelled."""
 AWAY = frozenset(("store_busy", "store_unreachable"))
@@ -59,7 +60,7 @@ class Summary:
 
 def worker_name() -> str:
     """A name that no other worker has."""
-    return f"{HOST}-{os.getpid()}-{os.urandom(4).hex()}"
+    return f"{HOST}-{os.getpid()}-{PROGRAM}.{next(_WORKERS)}"
 
 
 @dataclass(eq=False)

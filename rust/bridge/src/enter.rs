@@ -15,7 +15,17 @@ where
     E: Raise + Send,
     F: FnOnce() -> Result<T, E> + Send,
 {
-    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
+    mapped(py, py.detach(|| catch_unwind(AssertUnwindSafe(work))))
+}
+
+/// Runs what takes microseconds and waits for nobody, with the GIL: to let go of it would cost many times as
+/// much wherever another thread wants it.
+pub(crate) fn enter_briefly<T, E: Raise>(py: Python<'_>, work: impl FnOnce() -> Result<T, E>) -> PyResult<T> {
+    mapped(py, catch_unwind(AssertUnwindSafe(work)))
+}
+
+fn mapped<T, E: Raise>(py: Python<'_>, done: std::thread::Result<Result<T, E>>) -> PyResult<T> {
+    match done {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(error.raise(py)),
         Err(_) => Err(internal(py)),

@@ -138,7 +138,7 @@ impl Passage {
         let arguments = members.get("arguments").and_then(|payload| payload.get("value"));
         let arguments = arguments.cloned().unwrap_or(Value::Null);
         let name = tool.0.name.as_str().to_owned();
-        let digest = enter(py, || store.engine.call_digest(run, &kind, &name, &arguments))?;
+        let digest = store.call_digest(py, run, (&kind, &name), &arguments)?;
         let members = entering(&mut members, &to_value(&digest).map_err(|error| error.raise(py))?);
         let shape: Shape = holdfast_core::records::read(&members).map_err(|error| error.raise(py))?;
         let entering = shape.with(Arc::clone(&tool.0));

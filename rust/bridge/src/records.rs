@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use serde_json::Value;
 
 use crate::canonical::objects;
-use crate::enter::enter;
+use crate::enter::{enter, enter_briefly};
 use crate::error::{Raise, refuse};
 use crate::walk::with_written;
 
@@ -119,8 +119,10 @@ fn hook_matrix() -> Vec<HookRow> {
 
 /// A new id of a type, from a wall clock in milliseconds and ten random bytes.
 #[pyfunction]
-#[pyo3(signature = (prefix, at_ms, random, /))]
-fn id_new(py: Python<'_>, prefix: &str, at_ms: u64, random: [u8; 10]) -> PyResult<String> {
+#[pyo3(signature = (prefix, at_ms, random = None, /))]
+fn id_new(py: Python<'_>, prefix: &str, at_ms: u64, random: Option<[u8; 10]>) -> PyResult<String> {
+    // Drawn here, though Python could: it would let go of the GIL for it, and somebody else would take it.
+    let random = enter_briefly(py, || random.map_or_else(holdfast_store::clock::random, Ok))?;
     ids::mint(prefix, at_ms, random)
         .ok_or_else(|| refuse(py, "RecordError", Code::BadId, "no id type has this prefix"))
 }

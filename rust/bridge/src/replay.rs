@@ -57,7 +57,7 @@ impl Player {
         key: Option<&str>,
         arguments: &Value,
     ) -> PyResult<Asked> {
-        let digest = enter(py, || store.engine.call_digest(self.run, kind, name, arguments))?;
+        let digest = store.call_digest(py, self.run, (kind, name), arguments)?;
         let word = |what: &str| refuse(py, "RecordError", Code::BadValue, &format!("not a {what}"));
         Ok(Asked {
             digest,

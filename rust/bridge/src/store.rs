@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::clock::Now;
-use holdfast_core::content::Commit;
+use holdfast_core::content::{CallDigest, Commit};
 use holdfast_core::error::Code;
 use holdfast_core::ids::{IdError, RunId, StreamId};
 use holdfast_core::limits;
@@ -23,7 +23,7 @@ use pyo3::types::{PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::enter::enter;
+use crate::enter::{enter, enter_briefly};
 use crate::error::{Raise, refuse};
 use crate::records::{tree, untree};
 use crate::store_call::{Call, tell};
@@ -103,6 +103,22 @@ pub(crate) fn options(
 pub(crate) struct Store {
     pub(crate) engine: Engine,
     pub(crate) opened: Opened,
+}
+
+impl Store {
+    /// The digest by which a call of a run is known.
+    pub(crate) fn call_digest(
+        &self,
+        py: Python<'_>,
+        run: RunId,
+        (kind, name): (&str, &str),
+        arguments: &Value,
+    ) -> PyResult<CallDigest> {
+        match enter_briefly(py, || self.engine.call_digest_at_once(run, kind, name, arguments).transpose())? {
+            Some(digest) => Ok(digest),
+            None => enter(py, || self.engine.call_digest(run, kind, name, arguments)),
+        }
+    }
 }
 
 type Wrote = (u64, u64, String, Option<i64>);
