@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
+use holdfast_core::ids::StepId;
 use holdfast_core::limits;
+use holdfast_core::records::StepStatus;
+use holdfast_core::run::Command;
 
 use crate::engine::{Engine, fold_stream, project, write_projection};
 use crate::error::{Result, StoreError};
@@ -146,10 +149,13 @@ pub(crate) fn rebuild(engine: &Engine) -> Result<u64> {
 }
 
 impl Engine {
-    /// Makes the rows of one stream anew.
+    /// Makes the rows of one stream anew, as it stands now: others may write to it meanwhile. Whoever had a
+    /// step of it has lost it: nobody would ever take back one without a lease.
     pub(crate) fn rebuild(&self, row: &StreamRow) -> Result<()> {
-        let row = row.clone();
+        let id = row.id;
         self.with_desk(move |desk| {
+            let gone = || StoreError::Corrupt(format!("{id} is gone"));
+            let row = desk.rows.stream(id)?.ok_or_else(gone)?;
             let state = fold_stream(&*desk.rows, desk.store.blobs(), desk.store.id(), &row)?;
             let Some(state) = state else {
                 return Err(StoreError::Corrupt(format!("{} has no records", row.id)));
@@ -159,7 +165,11 @@ impl Engine {
             for content in desk.blob_contents(&row)? {
                 desk.rows.put_blob_ref(&content.commit, row.key, content.bytes)?;
             }
-            desk.keep_fold(row.key, &state)
+            desk.keep_fold(row.key, &state)?;
+            let Some(run) = state.as_run() else { return Ok(()) };
+            let running = run.steps.values().filter(|step| step.status == StepStatus::Running);
+            let steps: Vec<StepId> = running.map(|step| step.id).collect();
+            steps.into_iter().try_for_each(|step| desk.chore(run.id, Command::Recover { step }).map(|_| ()))
         })
     }
 }

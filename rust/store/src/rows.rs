@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_core::clock::Now;
 use holdfast_core::content::Commit;
 use holdfast_core::evidence::Hash;
 use holdfast_core::ids::{EnvelopeId, GrantId, RunId, StepId, StreamId};
@@ -219,6 +220,8 @@ pub trait Look {
     fn streams(&self, after: i64, most: usize) -> Result<Vec<StreamRow>>;
     /// The frames of a stream that hold or follow the record after `after`, at most a page of them.
     fn frames(&self, stream: i64, after: u64) -> Result<Vec<FrameRow>>;
+    /// The frame that holds a record.
+    fn frame(&self, stream: i64, seq: u64) -> Result<Option<FrameRow>>;
     fn snapshot(&self, stream: i64) -> Result<Option<(u64, String)>>;
     /// The newest frame: position and head.
     fn newest(&self) -> Result<Option<(i64, RecordHash)>>;
@@ -287,8 +290,8 @@ pub trait Rows: Look {
 
     // The claim queue.
     fn promote_due(&mut self, wall_ms: u64) -> Result<()>;
-    /// The leases, or only those of them that have run out.
-    fn leases(&mut self) -> Result<Vec<LeaseRow>>;
+    /// The leases that may be lost: those that have run out, and those of other processes.
+    fn leases(&mut self, now: &Now) -> Result<Vec<LeaseRow>>;
     fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>>;
     /// Steps that are ready and whose concurrency key nobody holds, in the order in which they are offered.
     fn candidates(&mut self, filter: &Filter, most: usize) -> Result<Vec<Candidate>>;

@@ -31,6 +31,10 @@ impl Cache {
         self.0.pop(&stream)
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     pub(crate) fn put_back(&mut self, working: BTreeMap<StreamId, Loaded>) {
         for (stream, loaded) in working {
             self.0.put(stream, loaded);

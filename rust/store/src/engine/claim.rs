@@ -142,7 +142,7 @@ impl Desk<'_> {
                 || row.lease.expires_boot_ms <= now.boot_ms
                 || store.is_gone(&row.process)
         };
-        let rows = self.rows.leases()?;
+        let rows = self.rows.leases(now)?;
         Ok(rows.into_iter().filter(lost).take(limits::CHORES_MAX).map(|row| (row.run, row.step)).collect())
     }
 

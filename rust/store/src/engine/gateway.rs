@@ -134,9 +134,8 @@ pub(super) fn place(look: &dyn Look, run: &RunState, position: u64) -> Result<Op
     let (mut id, mut base) = (run.id, run.base);
     while position <= base {
         let Some(row) = look.stream(StreamId::Run(id))? else { return Ok(None) };
-        let frames = look.frames(row.key, 0)?;
-        let Some(frame) = frames.first() else { return Ok(None) };
-        let texts = load::texts(frame)?;
+        let Some(frame) = look.frame(row.key, 1)? else { return Ok(None) };
+        let texts = load::texts(&frame)?;
         let Some(first) = texts.first() else { return Ok(None) };
         let Body::RunForked(forked) = Record::parse(first)?.body else { return Ok(None) };
         (id, base) = (forked.parent, base.saturating_sub(forked.at));
@@ -176,9 +175,9 @@ impl Desk<'_> {
 
     fn read_policy(&self, digest: PolicyDigest, at: u64) -> Result<ActivePolicy> {
         let lost = || StoreError::Corrupt("the active policy cannot be read".to_owned());
-        let frames = self.rows.frames(self.loaded(StreamId::Store).ok_or_else(lost)?.key, at - 1)?;
-        let frame = frames.first().ok_or_else(lost)?;
-        let texts = load::texts(frame)?;
+        let stream = self.loaded(StreamId::Store).ok_or_else(lost)?.key;
+        let frame = self.rows.frame(stream, at)?.ok_or_else(lost)?;
+        let texts = load::texts(&frame)?;
         let place = usize::try_from(at - frame.first_seq).map_err(|_| lost())?;
         let record = Record::parse(texts.get(place).ok_or_else(lost)?)?;
         let Body::PolicyActivated(activated) = record.body else { return Err(lost()) };

@@ -1,6 +1,8 @@
 //! Folding a stream from its newest snapshot and the frames after it. The chain is checked on the way:
 //! what was altered is not acted upon.
 
+use std::cell::Cell;
+
 use holdfast_core::chain::Auditor;
 use holdfast_core::content::{Content, Opening, Openings};
 use holdfast_core::ids::{StoreId, StreamId};
@@ -60,6 +62,8 @@ struct Folder<'a> {
     blobs: &'a Blobs,
     store: StoreId,
     has_blobs: bool,
+    /// Something was erased: a fold from before it still holds that.
+    erased: Cell<bool>,
 }
 
 impl Folder<'_> {
@@ -100,6 +104,9 @@ impl Folder<'_> {
             if self.has_blobs {
                 add_blobs(&record, self.blobs, &mut openings)?;
             }
+            if matches!(record.body, Body::ContentErased(_)) {
+                self.erased.set(true);
+            }
             let hash = auditor.head().hash;
             if let Some(state) = state {
                 state.apply_hashed(&record, hash, &openings)?;
@@ -119,7 +126,8 @@ impl Folder<'_> {
 }
 
 fn folder<'a>(look: &'a dyn Look, blobs: &'a Blobs, store: StoreId, row: &StreamRow) -> Result<Folder<'a>> {
-    Ok(Folder { look, blobs, store, has_blobs: !look.blob_refs(row.key)?.is_empty() })
+    let has_blobs = !look.blob_refs(row.key)?.is_empty();
+    Ok(Folder { look, blobs, store, has_blobs, erased: Cell::new(false) })
 }
 
 /// The fold of a run at a record.
@@ -145,7 +153,7 @@ pub(crate) fn fold_stream(
     store: StoreId,
     row: &StreamRow,
 ) -> Result<Option<State>> {
-    let folder = Folder { look, blobs, store, has_blobs: true };
+    let folder = Folder { look, blobs, store, has_blobs: true, erased: Cell::new(false) };
     folder.fold(row, None, None)
 }
 
@@ -181,9 +189,11 @@ pub(crate) fn advance(
 ) -> Result<Option<Loaded>> {
     let Loaded { key, state, kept } = behind;
     if state.head().seq < row.last_seq {
-        let ahead = folder(look, blobs, store, row)?.fold(row, Some(state), None);
+        let folder = folder(look, blobs, store, row)?;
+        let ahead = folder.fold(row, Some(state), None);
         if let Ok(Some(state)) = ahead
             && state.head().hash == row.head
+            && !folder.erased.get()
         {
             return Ok(Some(Loaded { key, state, kept }));
         }

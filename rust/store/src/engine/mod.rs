@@ -294,8 +294,10 @@ impl Engine {
         let request = desk::request(by, command)?;
         let (erased, blobs): (u64, Vec<Commit>) =
             self.run(Durability::Barrier, false, move |desk| desk.erase(run, &request))?;
-        for blob in &blobs {
-            self.store.blobs().remove(blob)?;
+        // Forks that were folded over it hold copies of what is gone.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for blob in blobs {
+            self.remove_unused(blob, false)?;
         }
         Ok(erased)
     }
@@ -328,6 +330,18 @@ impl Engine {
         Ok(count)
     }
 
+    /// Removes a blob unless something refers to it. Under a turn, so that on a folder no frame comes to refer
+    /// to it meanwhile.
+    fn remove_unused(&self, commit: Commit, dry_run: bool) -> Result<bool> {
+        self.run(Durability::Commit, false, move |desk| {
+            let unused = !desk.rows.refers_to(&commit)?;
+            if unused && !dry_run {
+                desk.store.blobs().remove(&commit)?;
+            }
+            Ok(unused)
+        })
+    }
+
     /// Removes blobs that nothing refers to and that are older than the grace. Returns count and bytes.
     pub fn collect(&self, older_than_ms: Option<u64>, dry_run: bool) -> Result<(u64, u64)> {
         self.store.ready(true)?;
@@ -337,15 +351,7 @@ impl Engine {
         let now = self.store.now().wall_ms;
         let old = files.into_iter().filter(|file| now.saturating_sub(file.modified_ms) >= older_than_ms);
         for file in old {
-            // Under a turn, so that no frame comes to refer to it meanwhile.
-            let gone = self.run(Durability::Commit, false, move |desk| {
-                let unused = !desk.rows.refers_to(&file.commit)?;
-                if unused && !dry_run {
-                    desk.store.blobs().remove(&file.commit)?;
-                }
-                Ok(unused)
-            })?;
-            if gone {
+            if self.remove_unused(file.commit, dry_run)? {
                 collected = (collected.0 + 1, collected.1 + file.bytes);
             }
         }

@@ -104,9 +104,8 @@ pub(super) fn value_of(
     content: &Content,
 ) -> Result<Option<Value>> {
     let Some(row) = look.stream(stream)? else { return Ok(None) };
-    let frames = look.frames(row.key, seq - 1)?;
-    let Some(frame) = frames.first() else { return Ok(None) };
-    let openings = load::openings(frame)?;
+    let Some(frame) = look.frame(row.key, seq)? else { return Ok(None) };
+    let openings = load::openings(&frame)?;
     if openings.contains_key(&content.commit) {
         return Ok(Some(open(content, &openings)?.clone()));
     }

@@ -131,10 +131,9 @@ impl Desk<'_> {
         let Some(at) = call.result_at else { return Ok(None) };
         let Some((id, seq)) = place(&*self.rows, run, at)? else { return Ok(None) };
         let Some(row) = self.rows.stream(StreamId::Run(id))? else { return Ok(None) };
-        let frames = self.rows.frames(row.key, seq - 1)?;
-        let Some(frame) = frames.first() else { return Ok(None) };
+        let Some(frame) = self.rows.frame(row.key, seq)? else { return Ok(None) };
         let nth = usize::try_from(seq - frame.first_seq).map_err(|_| StoreError::Panicked)?;
-        let Some(text) = load::texts(frame)?.get(nth).copied() else { return Ok(None) };
+        let Some(text) = load::texts(&frame)?.get(nth).copied() else { return Ok(None) };
         match Record::parse(text)?.body {
             Body::StatePatched(body) => {
                 let patch = value_at(&*self.rows, self.store, run, at, &body.patch)?;

@@ -98,6 +98,20 @@ impl<'c> PgLook<'c> {
     }
 }
 
+/// A frame of the columns pos, first_seq, last_seq, head, body, contents.
+fn frame_row(row: &Row, stream: i64) -> FrameRow {
+    FrameRow {
+        pos: row.get(0),
+        stream,
+        first_seq: u64::try_from(row.get::<_, i64>(1)).unwrap_or(0),
+        last_seq: u64::try_from(row.get::<_, i64>(2)).unwrap_or(0),
+        head: head_of(row.get(3)),
+        at: 0,
+        body: row.get(4),
+        contents: row.get(5),
+    }
+}
+
 impl Look for PgLook<'_> {
     fn stream(&self, id: StreamId) -> Result<Option<StreamRow>> {
         self.first(STREAM, &[id.to_string().into()])?.as_ref().map(stream_row).transpose()
@@ -126,17 +140,13 @@ impl Look for PgLook<'_> {
             count(limits::PAGE_RECORDS_MAX),
             count(limits::PAGE_BYTES_MAX),
         ];
-        let frame = |row: &Row| FrameRow {
-            pos: row.get(0),
-            stream,
-            first_seq: u64::try_from(row.get::<_, i64>(1)).unwrap_or(0),
-            last_seq: u64::try_from(row.get::<_, i64>(2)).unwrap_or(0),
-            head: head_of(row.get(3)),
-            at: 0,
-            body: row.get(4),
-            contents: row.get(5),
-        };
-        Ok(self.query(sql, &values)?.iter().map(frame).collect())
+        Ok(self.query(sql, &values)?.iter().map(|row| frame_row(row, stream)).collect())
+    }
+
+    fn frame(&self, stream: i64, seq: u64) -> Result<Option<FrameRow>> {
+        let sql = "SELECT pos, first_seq, last_seq, head, body, contents FROM frames
+                   WHERE stream = $1 AND first_seq <= $2 AND last_seq >= $2 ORDER BY first_seq DESC LIMIT 1";
+        Ok(self.first(sql, &[stream.into(), number(seq)])?.map(|row| frame_row(&row, stream)))
     }
 
     fn snapshot(&self, stream: i64) -> Result<Option<(u64, String)>> {

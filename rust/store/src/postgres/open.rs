@@ -176,7 +176,7 @@ fn same_blobs(link: &mut Link, given: Option<&Place>) -> Result<()> {
 }
 
 /// Lets others see that this process has the store open.
-fn register(link: &mut Link, process: &str) -> Result<()> {
+pub(super) fn register(link: &mut Link, process: &str) -> Result<()> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     link.execute(
         "DELETE FROM processes WHERE id NOT IN (

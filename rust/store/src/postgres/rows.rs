@@ -28,7 +28,6 @@ use crate::store::Cell;
 pub(super) struct PgRows<'c> {
     pub(super) look: PgLook<'c>,
     process: &'c str,
-    pub(super) now: Now,
     /// Takes the lock of each stream that it reads: it has lost races before.
     locks: bool,
     /// A stream's row that was read when the transaction began, until somebody asks for it.
@@ -46,14 +45,12 @@ impl<'c> PgRows<'c> {
     pub(super) fn new(
         link: &'c mut Link,
         process: &'c str,
-        now: Now,
         locks: bool,
         seen: Option<(StreamId, Option<StreamRow>)>,
     ) -> Self {
         Self {
             look: PgLook::new(link),
             process,
-            now,
             locks,
             seen: RefCell::new(seen),
             frames: Vec::new(),
@@ -151,8 +148,11 @@ impl Rows for PgRows<'_> {
 
     fn put_run(&mut self, row: &RunRow) -> Result<()> {
         if let Some(parent) = &row.fork_of {
-            // Whoever erases the parent's contents looks for forks: neither may miss the other.
-            self.put("SELECT 1 FROM streams WHERE id = $1 FOR SHARE", [parent.as_str().into()])?;
+            // Whoever erases the parent's contents looks for forks: neither may miss the other. A lock would not
+            // do: who waited for one goes on, under REPEATABLE READ, as if nothing had happened.
+            let sql = "UPDATE streams SET at = at
+                       WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM runs WHERE stream = $2)";
+            self.put(sql, [parent.as_str().into(), row.stream.into()])?;
         }
         self.put(
             "INSERT INTO runs (stream, id, agent, role, session, parent, fork_of, mode, status, reason,
@@ -356,8 +356,8 @@ impl Rows for PgRows<'_> {
         queue::promote_due(&self.look, wall_ms)
     }
 
-    fn leases(&mut self) -> Result<Vec<LeaseRow>> {
-        queue::lost_leases(&self.look, &self.now)
+    fn leases(&mut self, now: &Now) -> Result<Vec<LeaseRow>> {
+        queue::lost_leases(&self.look, now)
     }
 
     fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>> {
@@ -392,6 +392,9 @@ impl Look for PgRows<'_> {
     }
     fn frames(&self, stream: i64, after: u64) -> Result<Vec<FrameRow>> {
         self.look.frames(stream, after)
+    }
+    fn frame(&self, stream: i64, seq: u64) -> Result<Option<FrameRow>> {
+        self.look.frame(stream, seq)
     }
     fn snapshot(&self, stream: i64) -> Result<Option<(u64, String)>> {
         self.look.snapshot(stream)

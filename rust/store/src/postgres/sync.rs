@@ -1,11 +1,11 @@
 //! Barriers: one small commit that waits for the disk (and for standbys, where the server is told to) makes
 //! everything durable that was committed before it. Whoever finds none running makes one for all.
 //!
-//! A server that crashed has lost what no barrier had reached, and says nothing about it. So the frames since
-//! the last barrier are remembered, and after the connection was lost they are looked for before the next
-//! barrier counts.
+//! A server that crashed has lost what no barrier had reached, and says nothing about it. But a crash ends every
+//! connection: a barrier over one that was there before a commit began, and still is, covers that commit. What
+//! was begun before the connection was made is looked for, and what cannot be looked for counts as lost.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use holdfast_core::limits;
 
 use super::address::PgAddress;
 use super::link::Link;
+use super::open::register;
 use super::turn::{Frame, has_frame, pause};
 use crate::clock::Stopwatch;
 use crate::error::{Result, StoreError};
@@ -28,10 +29,30 @@ struct Progress {
     running: bool,
     lingering: bool,
     stopped: bool,
-    /// Commits that no barrier has reached, with their numbers.
-    unsynced: VecDeque<(u64, Frame)>,
-    /// Up to here a server lost what was committed: (first number, last number).
-    lost: Option<(u64, u64)>,
+    /// Commits that no barrier has reached.
+    unsynced: VecDeque<Unsynced>,
+    /// Commits that a crash of the server took back, or may have.
+    lost: BTreeSet<u64>,
+}
+
+/// A commit that no barrier has reached.
+#[derive(Debug, Clone)]
+struct Unsynced {
+    number: u64,
+    began: Moment,
+    /// None, if it wrote no frame.
+    frames: Vec<Frame>,
+}
+
+/// Moments of a handle, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(u64);
+
+/// The connection that barriers go over, and when it had been made.
+#[derive(Debug)]
+struct Line {
+    link: Link,
+    made: Moment,
 }
 
 /// The barriers of one handle.
@@ -40,7 +61,8 @@ pub(super) struct Syncer {
     address: PgAddress,
     process: String,
     wait_ms: u64,
-    link: Mutex<Option<Link>>,
+    line: Mutex<Option<Line>>,
+    moments: AtomicU64,
     progress: Mutex<Progress>,
     changed: Condvar,
     pub(super) syncs: AtomicU64,
@@ -52,7 +74,8 @@ impl Syncer {
             address,
             process,
             wait_ms,
-            link: Mutex::new(link),
+            line: Mutex::new(link.map(|link| Line { link, made: Moment(0) })),
+            moments: AtomicU64::new(1),
             progress: Mutex::default(),
             changed: Condvar::new(),
             syncs: AtomicU64::new(0),
@@ -63,13 +86,22 @@ impl Syncer {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a commit.
-    pub(super) fn committed(&self, frames: Vec<Frame>) -> u64 {
+    /// Now.
+    pub(super) fn moment(&self) -> Moment {
+        Moment(self.moments.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// Counts a commit, whose transaction had not begun at a moment.
+    pub(super) fn committed(&self, began: Moment, frames: Vec<Frame>) -> u64 {
         let mut progress = self.progress();
         progress.committed += 1;
         let number = progress.committed;
-        progress.unsynced.extend(frames.into_iter().map(|frame| (number, frame)));
+        progress.unsynced.push_back(Unsynced { number, began, frames });
         number
+    }
+
+    fn is_synced(&self, number: u64) -> bool {
+        self.progress().synced >= number
     }
 
     /// Whether there is more that no barrier has reached than should be kept in mind.
@@ -81,7 +113,7 @@ impl Syncer {
     pub(super) fn wait(&self, number: u64) -> Result<()> {
         let mut progress = self.progress();
         loop {
-            if progress.lost.is_some_and(|(first, last)| (first..=last).contains(&number)) {
+            if progress.lost.contains(&number) {
                 return Err(gone());
             }
             if progress.synced >= number {
@@ -93,7 +125,7 @@ impl Syncer {
             }
             progress.running = true;
             let covers = progress.committed;
-            let pending: Vec<Frame> = progress.unsynced.iter().map(|(_, frame)| frame.clone()).collect();
+            let pending: Vec<Unsynced> = progress.unsynced.iter().cloned().collect();
             drop(progress);
             let synced = self.sync(&pending);
             self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -101,25 +133,22 @@ impl Syncer {
             progress.running = false;
             self.changed.notify_all();
             match synced {
-                Ok(whole) => {
-                    if !whole {
-                        progress.lost = Some((progress.synced + 1, covers));
-                    }
+                Ok(lost) => {
+                    progress.lost.extend(lost);
                     progress.synced = progress.synced.max(covers);
-                    progress.unsynced.retain(|(number, _)| *number > covers);
+                    progress.unsynced.retain(|commit| commit.number > covers);
                 }
                 Err(error) => return Err(error), // the next who waits tries again
             }
         }
     }
 
-    /// One barrier. False: it is there, and some of what it should cover is not.
-    fn sync(&self, pending: &[Frame]) -> Result<bool> {
-        let mut slot = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+    /// One barrier. Returns the commits that it should cover, and that are not there.
+    fn sync(&self, pending: &[Unsynced]) -> Result<Vec<u64>> {
+        let mut slot = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let (waited, mut tries) = (Stopwatch::start(), 0);
         loop {
-            let fresh = slot.as_ref().is_none_or(Link::is_closed);
-            match self.try_sync(&mut slot, if fresh { pending } else { &[] }) {
+            match self.try_sync(&mut slot, pending) {
                 Err(StoreError::Unreachable(told)) => {
                     *slot = None;
                     if waited.elapsed_ms() > self.wait_ms {
@@ -133,18 +162,33 @@ impl Syncer {
         }
     }
 
-    fn try_sync(&self, slot: &mut Option<Link>, pending: &[Frame]) -> Result<bool> {
-        if slot.as_ref().is_none_or(Link::is_closed) {
-            *slot = Some(Link::open(&self.address, &self.process, true)?);
+    fn try_sync(&self, slot: &mut Option<Line>, pending: &[Unsynced]) -> Result<Vec<u64>> {
+        if slot.as_ref().is_none_or(|line| line.link.is_closed()) {
+            let link = Link::open(&self.address, &self.process, true)?;
+            *slot = Some(Line { link, made: self.moment() });
         }
-        let link = slot.as_mut().ok_or(StoreError::Closed)?;
-        link.execute(TOUCH, &[self.process.as_str().into()])?;
-        for frame in pending {
-            if !has_frame(link, frame)? {
-                return Ok(false);
+        let Line { link, made } = slot.as_mut().ok_or(StoreError::Closed)?;
+        self.touch(link)?;
+        let mut lost = Vec::new();
+        for commit in pending.iter().filter(|commit| commit.began <= *made) {
+            if !is_there(link, commit)? {
+                lost.push(commit.number);
             }
         }
-        Ok(true)
+        Ok(lost)
+    }
+
+    /// Writes a row, and waits until that is durable: a transaction that wrote nothing waits for nothing. Our
+    /// row may be gone, when somebody else saw no connection of ours.
+    fn touch(&self, link: &mut Link) -> Result<()> {
+        if link.execute(TOUCH, &[self.process.as_str().into()])? == 1 {
+            return Ok(());
+        }
+        register(link, &self.process)?;
+        match link.execute(TOUCH, &[self.process.as_str().into()])? {
+            1 => Ok(()),
+            _ => Err(StoreError::Failed("the row of this process cannot be written".to_owned())),
+        }
     }
 
     /// Has a commit synced within [`limits::LINGER_MS`], by somebody who waits anyway or by a thread of its own.
@@ -193,13 +237,24 @@ impl Syncer {
             progress.committed
         };
         self.changed.notify_all();
-        let done = self.wait(wanted);
-        if let Some(mut link) = self.link.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // Whoever waited for what a crash took back was told so.
+        let done = self.wait(wanted).or_else(|error| if self.is_synced(wanted) { Ok(()) } else { Err(error) });
+        if let Some(Line { mut link, .. }) = self.line.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = link.execute("DELETE FROM processes WHERE id = $1", &[self.process.as_str().into()]);
             link.close();
         }
         done
     }
+}
+
+/// Whether a commit survived. One that wrote no frame may have read what did not.
+fn is_there(link: &mut Link, commit: &Unsynced) -> Result<bool> {
+    for frame in &commit.frames {
+        if !has_frame(link, frame)? {
+            return Ok(false);
+        }
+    }
+    Ok(!commit.frames.is_empty())
 }
 
 fn gone() -> StoreError {

@@ -45,6 +45,7 @@ impl PgStore {
         let mut told = Committed::default();
         let mut lost = None;
         for work in works.iter_mut() {
+            let began = self.syncer.moment();
             let done = match &lost {
                 None => self.transact(&mut writer, *work),
                 Some(error) => Err(StoreError::clone(error)),
@@ -52,7 +53,7 @@ impl PgStore {
             match done {
                 Ok(frames) => {
                     told.newest = frames.last().map(|frame| (frame.pos, frame.head)).or(told.newest);
-                    told.number = self.syncer.committed(frames);
+                    told.number = self.syncer.committed(began, frames);
                     self.commits.fetch_add(1, Ordering::Relaxed);
                     work.committed();
                 }
@@ -168,7 +169,7 @@ impl PgStore {
         self.clock.seen(server_ms, asked);
         self.check_writer(first.get(1), first.get(2))?;
         let now = self.clock.at(server_ms);
-        let mut rows = PgRows::new(link, &self.process, now.clone(), locks, seen);
+        let mut rows = PgRows::new(link, &self.process, locks, seen);
         work.run(&mut rows, &now)?;
         rows.finish()
     }

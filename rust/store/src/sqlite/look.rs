@@ -78,6 +78,21 @@ pub(crate) fn wait_of((what, subject, call, until): WaitParts) -> Result<Wait> {
 pub(super) const LEASE_COLUMNS: &str =
     "streams.id, steps.id, lease_boot, lease_until, fence_epoch, fence_n, owner, process";
 
+/// A frame of the columns pos, first_seq, last_seq, head, body, contents.
+fn frame_row(row: &Row<'_>, stream: i64) -> Result<FrameRow> {
+    let number = |at: usize| row.get::<_, i64>(at).map_err(|e| failed(&e));
+    Ok(FrameRow {
+        pos: number(0)?,
+        stream,
+        first_seq: u64::try_from(number(1)?).unwrap_or(0),
+        last_seq: u64::try_from(number(2)?).unwrap_or(0),
+        head: head_of(row, 3)?,
+        at: 0,
+        body: text(row, 4)?,
+        contents: optional_text(row, 5)?,
+    })
+}
+
 pub(super) fn lease_row(row: &Row<'_>) -> Result<Option<LeaseRow>> {
     let text = |at: usize| row.get::<_, Option<String>>(at).map_err(|e| failed(&e));
     let number = |at: usize| row.get::<_, Option<i64>>(at).map_err(|e| failed(&e));
@@ -112,6 +127,14 @@ impl Look for SqlLook<'_> {
         Ok(found)
     }
 
+    fn frame(&self, stream: i64, seq: u64) -> Result<Option<FrameRow>> {
+        let sql = "SELECT pos, first_seq, last_seq, head, body, contents FROM frames
+                   WHERE stream = ?1 AND first_seq <= ?2 AND last_seq >= ?2 ORDER BY first_seq DESC LIMIT 1";
+        let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
+        let mut rows = statement.query((stream, signed(seq))).map_err(|e| failed(&e))?;
+        rows.next().map_err(|e| failed(&e))?.map(|row| frame_row(row, stream)).transpose()
+    }
+
     fn frames(&self, stream: i64, after: u64) -> Result<Vec<FrameRow>> {
         // From the frame that holds the record after `after`: the last that begins at or before it.
         let sql = "SELECT pos, first_seq, last_seq, head, body, contents FROM frames
@@ -121,17 +144,7 @@ impl Look for SqlLook<'_> {
         let mut rows = statement.query((stream, signed(after + 1))).map_err(|e| failed(&e))?;
         let (mut found, mut bytes, mut records) = (Vec::new(), 0, 0);
         while let Some(row) = rows.next().map_err(|e| failed(&e))? {
-            let number = |at: usize| row.get::<_, i64>(at).map_err(|e| failed(&e));
-            let frame = FrameRow {
-                pos: number(0)?,
-                stream,
-                first_seq: u64::try_from(number(1)?).unwrap_or(0),
-                last_seq: u64::try_from(number(2)?).unwrap_or(0),
-                head: head_of(row, 3)?,
-                at: 0,
-                body: text(row, 4)?,
-                contents: optional_text(row, 5)?,
-            };
+            let frame = frame_row(row, stream)?;
             bytes += frame.body.len() + frame.contents.as_ref().map_or(0, String::len);
             records += usize::try_from(frame.last_seq.saturating_sub(frame.first_seq)).unwrap_or(0) + 1;
             found.push(frame);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use holdfast_core::ids::{StoreId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::records::{Record, RecordHash};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::folder::{self, BLOBS, DATABASE, Folder, Found};
@@ -74,7 +75,10 @@ fn configure(connection: &Connection) -> Result<()> {
     set("PRAGMA trusted_schema = OFF")?;
     set("PRAGMA cell_size_check = ON")?;
     connection.set_prepared_statement_cache_capacity(64);
-    Ok(())
+    // A statement is planned once. Without it SQLite plans it anew whenever a parameter that could matter to the
+    // plan has another value, which here is each time.
+    let planned = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
+    planned.map(|_| ()).map_err(|e| failed(&e))
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {

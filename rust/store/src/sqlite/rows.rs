@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::canonical::to_bytes;
+use holdfast_core::clock::Now;
 use holdfast_core::content::{Commit, Openings};
 use holdfast_core::evidence::Hash;
 use holdfast_core::ids::{EnvelopeId, GrantId, RunId, StepId, StreamId};
@@ -392,13 +393,15 @@ impl Rows for SqlRows<'_> {
         self.execute("UPDATE steps SET ready = 1, due = NULL WHERE due <= ?1", [signed(wall_ms)]).map(|_| ())
     }
 
-    fn leases(&mut self) -> Result<Vec<LeaseRow>> {
+    fn leases(&mut self, now: &Now) -> Result<Vec<LeaseRow>> {
         let sql = format!(
             "SELECT {LEASE_COLUMNS} FROM steps JOIN streams ON streams.key = steps.run
-             WHERE owner IS NOT NULL ORDER BY lease_until"
+             WHERE owner IS NOT NULL AND (lease_until <= ?1 OR lease_boot IS NOT ?2 OR process IS NOT ?3)
+             ORDER BY lease_until"
         );
         let mut statement = self.look.0.prepare_cached(&sql).map_err(|e| failed(&e))?;
-        let mut rows = statement.query([]).map_err(|e| failed(&e))?;
+        let known = (signed(now.boot_ms), now.boot_id.as_str(), self.process);
+        let mut rows = statement.query(known).map_err(|e| failed(&e))?;
         let mut found = Vec::new();
         while let Some(row) = rows.next().map_err(|e| failed(&e))? {
             found.extend(lease_row(row)?);
@@ -472,6 +475,9 @@ impl Look for SqlRows<'_> {
     }
     fn frames(&self, stream: i64, after: u64) -> Result<Vec<FrameRow>> {
         self.look.frames(stream, after)
+    }
+    fn frame(&self, stream: i64, seq: u64) -> Result<Option<FrameRow>> {
+        self.look.frame(stream, seq)
     }
     fn snapshot(&self, stream: i64) -> Result<Option<(u64, String)>> {
         self.look.snapshot(stream)
