@@ -238,7 +238,8 @@ impl Syncer {
         };
         self.changed.notify_all();
         // Whoever waited for what a crash took back was told so.
-        let done = self.wait(wanted).or_else(|error| if self.is_synced(wanted) { Ok(()) } else { Err(error) });
+        let done =
+            self.wait(wanted).or_else(|error| if self.is_synced(wanted) { Ok(()) } else { Err(error) });
         if let Some(Line { mut link, .. }) = self.line.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = link.execute("DELETE FROM processes WHERE id = $1", &[self.process.as_str().into()]);
             link.close();
