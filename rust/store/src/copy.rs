@@ -86,7 +86,7 @@ fn carry(from: &Engine, store: Arc<dyn Store>, progress: &mut dyn FnMut(u64, u64
         Ok(())
     })?;
     copied.streams = u64::try_from(streams.len()).unwrap_or(0);
-    rebuild(&to)?;
+    rebuild(&to, false)?;
     same_ends(&streams, &to)?;
     copied.waiting = to.restored(copied.epoch)?;
     let report = verify(&to, &Scope::default(), progress)?;

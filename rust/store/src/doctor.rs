@@ -62,7 +62,7 @@ fn look_at_server(
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Findings> {
     let engine = Engine::new(store, true)?;
-    let rebuilt = if treatment.rebuild { rebuild(&engine)? } else { 0 };
+    let rebuilt = if treatment.rebuild { rebuild(&engine, true)? } else { 0 };
     let report = verify(&engine, &Scope::default(), progress)?;
     let stats = engine.store().stats()?;
     let advice = advice(&report, None, None, &stats);
@@ -80,7 +80,7 @@ fn look_at_folder(
     // What the page cache believes after a failed sync is not what is on the disk.
     store.read_from_disk()?;
     let engine = Engine::new(store.clone(), true)?;
-    let rebuilt = if treatment.rebuild { store.while_poisoned(|| rebuild(&engine))? } else { 0 };
+    let rebuilt = if treatment.rebuild { store.while_poisoned(|| rebuild(&engine, true))? } else { 0 };
     let mut truncated = store.truncation()?;
     if truncated.is_some() && treatment.accept_loss {
         store.accept_end()?;
@@ -129,8 +129,9 @@ fn advice(
     advice
 }
 
-/// Makes every projection anew from the frames. Leases count as expired afterwards.
-pub(crate) fn rebuild(engine: &Engine) -> Result<u64> {
+/// Makes every projection anew from the frames. Leases count as expired afterwards: whoever had a step has lost
+/// it, and that is written, unless the store is only just arriving.
+pub(crate) fn rebuild(engine: &Engine, recover: bool) -> Result<u64> {
     let mut rebuilt = 0;
     let mut after = 0;
     loop {
@@ -142,16 +143,16 @@ pub(crate) fn rebuild(engine: &Engine) -> Result<u64> {
         let Some(last) = rows.last() else { return Ok(rebuilt) };
         after = last.key;
         for row in rows {
-            engine.rebuild(&row)?;
+            engine.rebuild(&row, recover)?;
             rebuilt += 1;
         }
     }
 }
 
 impl Engine {
-    /// Makes the rows of one stream anew, as it stands now: others may write to it meanwhile. Whoever had a
-    /// step of it has lost it: nobody would ever take back one without a lease.
-    pub(crate) fn rebuild(&self, row: &StreamRow) -> Result<()> {
+    /// Makes the rows of one stream anew, as it stands now: others may write to it meanwhile. A step without a
+    /// lease that nobody recovers would never be offered again.
+    pub(crate) fn rebuild(&self, row: &StreamRow, recover: bool) -> Result<()> {
         let id = row.id;
         self.with_desk(move |desk| {
             let gone = || StoreError::Corrupt(format!("{id} is gone"));
@@ -166,7 +167,7 @@ impl Engine {
                 desk.rows.put_blob_ref(&content.commit, row.key, content.bytes)?;
             }
             desk.keep_fold(row.key, &state)?;
-            let Some(run) = state.as_run() else { return Ok(()) };
+            let Some(run) = state.as_run().filter(|_| recover) else { return Ok(()) };
             let running = run.steps.values().filter(|step| step.status == StepStatus::Running);
             let steps: Vec<StepId> = running.map(|step| step.id).collect();
             steps.into_iter().try_for_each(|step| desk.chore(run.id, Command::Recover { step }).map(|_| ()))

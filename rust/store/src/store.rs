@@ -41,7 +41,8 @@ pub trait Work {
 /// What a turn committed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Counts the commits of this handle.
+    /// Counts the commits of this handle: the first and the newest of the turn.
+    pub first: u64,
     pub number: u64,
     /// The newest frame at the end of the turn, if the turn wrote one.
     pub newest: Option<(i64, RecordHash)>,

@@ -224,7 +224,7 @@ impl Store for PgStore {
 
     fn barrier(&self, committed: Committed) -> Result<()> {
         self.barriers.fetch_add(1, Ordering::Relaxed);
-        self.syncer.wait(committed.number)
+        self.syncer.wait(committed.first..=committed.number)
     }
 
     fn forgets(&self) -> bool {

@@ -6,6 +6,7 @@
 //! was begun before the connection was made is looked for, and what cannot be looked for counts as lost.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -109,11 +110,13 @@ impl Syncer {
         self.progress().unsynced.len() > limits::UNSYNCED_MAX
     }
 
-    /// Returns when a commit is durable.
-    pub(super) fn wait(&self, number: u64) -> Result<()> {
+    /// Returns when commits are durable, all of them: of one that a crash took back nobody may act on the rest
+    /// as if it were there.
+    pub(super) fn wait(&self, numbers: RangeInclusive<u64>) -> Result<()> {
+        let number = *numbers.end();
         let mut progress = self.progress();
         loop {
-            if progress.lost.contains(&number) {
+            if progress.lost.range(numbers.clone()).next().is_some() {
                 return Err(gone());
             }
             if progress.synced >= number {
@@ -201,7 +204,7 @@ impl Syncer {
             progress.lingering = thread.spawn(move || syncer.linger()).is_ok();
             if !progress.lingering {
                 drop(progress);
-                let _ = self.wait(number); // no thread to be had: the caller waits after all
+                let _ = self.wait(number..=number); // no thread to be had: the caller waits after all
                 return;
             }
         }
@@ -221,7 +224,7 @@ impl Syncer {
                 !progress.stopped && progress.synced < wanted
             });
             drop(waited.unwrap_or_else(PoisonError::into_inner));
-            let failed = self.wait(wanted).is_err();
+            let failed = self.wait(wanted..=wanted).is_err();
             progress = self.progress();
             if failed {
                 progress.wanted = progress.synced; // whoever must know it is durable waits for it
@@ -238,8 +241,9 @@ impl Syncer {
         };
         self.changed.notify_all();
         // Whoever waited for what a crash took back was told so.
-        let done =
-            self.wait(wanted).or_else(|error| if self.is_synced(wanted) { Ok(()) } else { Err(error) });
+        let done = self
+            .wait(wanted..=wanted)
+            .or_else(|error| if self.is_synced(wanted) { Ok(()) } else { Err(error) });
         if let Some(Line { mut link, .. }) = self.line.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = link.execute("DELETE FROM processes WHERE id = $1", &[self.process.as_str().into()]);
             link.close();

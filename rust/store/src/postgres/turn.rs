@@ -54,6 +54,7 @@ impl PgStore {
                 Ok(frames) => {
                     told.newest = frames.last().map(|frame| (frame.pos, frame.head)).or(told.newest);
                     told.number = self.syncer.committed(began, frames);
+                    told.first = if told.first == 0 { told.number } else { told.first };
                     self.commits.fetch_add(1, Ordering::Relaxed);
                     work.committed();
                 }

@@ -305,7 +305,7 @@ impl Store for SqliteStore {
             self.poison(&error);
         }
         drop(turn);
-        Ok(Committed { number, newest: done.newest })
+        Ok(Committed { first: number, number, newest: done.newest })
     }
 
     fn barrier(&self, committed: Committed) -> Result<()> {
