@@ -6,11 +6,13 @@ import asyncio
 import fcntl
 import os
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.store.aio import GIVEN_AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -205,3 +207,29 @@ def test_a_forked_child_is_told(tmp_path: Path) -> None:
             os._exit(0 if told == "store_forked" else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert store.append(run, NOTE, {"text": "parent"}) == 4
+
+
+def test_answers_are_heard_in_their_order_and_some_in_each_turn_of_the_loop(tmp_path: Path) -> None:
+    """A large batch does not keep the loop from its timers, and nobody overtakes anybody."""
+
+    async def story(store: hf.Store) -> tuple[list[int], int]:
+        run = await store.aio.create_run(agent="a")
+        loop, heard, turns = asyncio.get_running_loop(), list[int](), Counter[int]()
+        turn = 0
+
+        def beat() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(beat)
+
+        async def append() -> None:
+            heard.append(await store.aio.append(run, NOTE, {"text": "x"}))
+            turns[turn] += 1
+
+        beat()
+        await asyncio.gather(*(append() for _ in range(200)))
+        return heard, max(turns.values())
+
+    with hf.open(tmp_path / "s") as store:
+        heard, most = asyncio.run(story(store))
+    assert (heard, most <= GIVEN_AT_ONCE) == (list(range(3, 203)), True)

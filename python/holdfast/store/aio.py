@@ -11,7 +11,6 @@ import os
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -103,9 +102,11 @@ class _Post:
     def ring(self) -> None:
         """Says to the loop, from another thread, that there is something."""
         loop = self._loop()
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear that it was done
+        try:
             if loop is not None:
                 loop.call_soon_threadsafe(self._rung)
+        except RuntimeError:  # the loop is closed: nobody is left to hear that it was done
+            self.due.clear()  # each knows its loop, which would never go
 
     def _rung(self) -> None:
         if not self._under_way:
