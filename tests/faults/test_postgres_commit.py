@@ -129,3 +129,36 @@ def test_a_fence_is_handed_out_once_though_the_server_crashes_right_after(
         assert second is None or second.fence != first.fence
         one.append(run, "note.logged", {"text": "still mine"}, claim=first)
         assert one.verify().ok
+
+
+@pytest.mark.timeout(120)
+def test_a_command_that_is_committed_is_told_so_when_its_letter_cannot_be_delivered(
+    proxy: Proxy, postgres_url: str
+) -> None:
+    commits = [0]
+
+    def judge(is_commit: bool) -> Fate:
+        commits[0] += is_commit
+        return Fate.CUT if is_commit and commits[0] > 1 else Fate.GO
+
+    with hf.Runtime(postgres_url, suspend_grace=0.05) as rt:
+
+        @rt.agent
+        async def child(ctx: hf.Context) -> None:
+            await ctx.signal("never")
+
+        @rt.agent
+        async def parent(ctx: hf.Context) -> None:
+            await (await ctx.spawn(child))
+
+        run = rt.start_sync(parent)
+        rt.worker().run_until_idle_sync()
+        with hf.open(proxy.url(postgres_url), turn_wait=0.5) as store:
+            proxy.judge = judge
+            store.cancel(run.id, by="dana")
+            proxy.judge = merciful
+        (born,) = rt.runs.list(agent="child")
+        assert (commits[0] > 1, rt.runs.get(run.id).status, born.status) == (True, "cancelled", "waiting")
+        rt.worker().run_until_idle_sync()  # whoever looks for work delivers it
+        assert rt.runs.get(born.id).status == "cancelled"
+        assert rt.store.verify().ok

@@ -176,17 +176,17 @@ def cancel_without(place: Place) -> None:
 
 @clause("cancel.asks_the_worker")
 def cancel_asks(place: Place) -> None:
-    """A run that is worked on ends when its worker lets go, and is given to nobody else."""
+    """A run that is worked on ends when its worker lets go, is given to nobody else, and is asked once."""
     store = place.open()
     run = a_run(store)
     claim = claimed(store)
     store.cancel(run, by="dana")
     same(status(store, run), "running", "the status of a run whose worker was asked to stop")
-    again: dict[str, Callable[[], object]] = {
-        "cancel once more": lambda: store.cancel(run, by="dana"),
-        "wait": lambda: store.wait(claim, SIGNAL),
-    }
-    refused(store, "cancel_requested", [run], again)
+    before = len(list(store.read(run)))
+    store.cancel(run, by="dana")
+    same(len(list(store.read(run))), before, "the records after it was asked a second time")
+    waits: dict[str, Callable[[], object]] = {"wait": lambda: store.wait(claim, SIGNAL)}
+    refused(store, "cancel_requested", [run], waits)
     store.release(claim)
     same(status(store, run), "cancelled", "the status after the worker let go")
     unclaimed(store, "the run is cancelled")

@@ -313,7 +313,7 @@ class Runtime:
         self.store.signal(_id(run), name, value, by=by)
 
     def cancel(self, run: str | Run, *, by: str) -> None:
-        """Asks a run to stop: its code is cancelled, its cleanups run, and it ends."""
+        """Asks a run to stop: its code is cancelled, its cleanups run, and it ends. May be asked again."""
         self.store.cancel(_id(run), by=by)
 
     def retry(self, run: str | Run, *, by: str) -> None:

@@ -284,5 +284,5 @@ def signal(
 
 
 def cancel(_: _core.Store, /, run: str, *, by: str) -> Asked[None]:
-    """Asks the run to stop; without a worker it ends at once."""
+    """Asks the run to stop; without a worker it ends at once. Asked again, nothing more is written."""
     return Asked(_core.Call.command(run, human(by), {"command": "cancel"}, "barrier"), _nothing)

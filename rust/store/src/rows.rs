@@ -278,6 +278,8 @@ pub trait Rows: Look {
     fn put_envelope(&mut self, envelope: &Envelope, sent_at: u64) -> Result<()>;
     fn drop_envelope(&mut self, id: EnvelopeId) -> Result<()>;
     fn refuse_envelope(&mut self, id: EnvelopeId, code: &str) -> Result<()>;
+    /// Until this transaction ends, nobody removes a blob; or `alone`, nobody comes to refer to it either.
+    fn hold_blob(&mut self, blob: &Commit, alone: bool) -> Result<()>;
     fn put_blob_ref(&mut self, blob: &Commit, stream: i64, bytes: u64) -> Result<()>;
     fn drop_blob_ref(&mut self, blob: &Commit, stream: i64) -> Result<()>;
     /// Takes the salted values of these contents away, and every copy of them in snapshots.

@@ -26,8 +26,9 @@ use crate::verify::Problem;
 /// error means that the engine failed under it.
 pub trait Work {
     fn run(&mut self, rows: &mut dyn Rows, now: &Now) -> Result<()>;
-    /// Whether it looks for work among all runs: others who look at the same time pass over what it has.
-    fn claims(&self) -> bool;
+    /// Whether each of its looks sees what is committed by then, and not all of them the same moment: for
+    /// whoever looks among all runs, or after it got a lock.
+    fn sees_latest(&self) -> bool;
     /// The stream that it will ask for first, if that is known.
     fn about(&self) -> Option<StreamId>;
     /// What it wrote is committed, and will not be run again.

@@ -127,7 +127,6 @@ impl Case<'_> {
             EnvelopeBody::Signal { name, payload } => {
                 (EnvelopeKind::Signal, self.signal(name, payload, Some(envelope.id))?)
             }
-            EnvelopeBody::Cancel {} if run.cancel_requested => (EnvelopeKind::Cancel, Decided::nothing()),
             EnvelopeBody::Cancel {} => (EnvelopeKind::Cancel, self.cancel(None)?),
             EnvelopeBody::ChildEnded { failure, reason, result, returned, status } => {
                 let StreamId::Run(child) = envelope.from else { return Err(Refused::NoSuchChild) };

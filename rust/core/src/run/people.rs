@@ -24,11 +24,12 @@ impl Case<'_> {
         }
     }
 
-    /// Cooperative: workers are asked; without a worker the run ends at once.
+    /// Cooperative: workers are asked; without a worker the run ends at once. Asked again it does nothing
+    /// more: whoever got no answer to the first may ask until it has one.
     pub(super) fn cancel(&self, reason: Option<&Payload>) -> Result<Decided, Refused> {
         let run = self.open_run()?;
         if run.cancel_requested {
-            return Err(Refused::CancelRequested);
+            return Ok(Decided::nothing());
         }
         let mut sealed = Vec::new();
         let body = RunCancelRequested { reason: seal_into(reason, &self.source, &mut sealed)? };

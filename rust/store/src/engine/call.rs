@@ -6,7 +6,7 @@ use holdfast_core::records::Actor;
 use holdfast_core::run::{Command, NewRun, NewStep, draft};
 
 use super::claim::{ClaimRequest, Claimed};
-use super::desk::{self, Desk, Written};
+use super::desk::{self, Written};
 use super::queue::{Durability, Job};
 use super::{Engine, is_outcome, same_run};
 use crate::error::{Result, StoreError};
@@ -62,7 +62,7 @@ impl Engine {
         match call {
             Call::Create { by, run, steps, durability } => {
                 let request = desk::request(&by, Command::Create { run: run.clone(), steps })?;
-                Ok(job(durability, false, move |desk| {
+                Ok(Job::new(durability, false, move |desk| {
                     if let Some(key) = &run.key
                         && let Some(found) = desk.rows.run_of_key(key)?
                     {
@@ -76,7 +76,7 @@ impl Engine {
                 let outcome = is_outcome(&command);
                 let request = desk::request(&by, *command)?;
                 let mut drafts = draft(&request);
-                let command = job(durability, outcome, move |desk| {
+                let command = Job::new(durability, outcome, move |desk| {
                     // A second try drafts them anew.
                     desk.drafted(run, &request, std::mem::take(&mut drafts)).map(Told::Written)
                 });
@@ -85,8 +85,8 @@ impl Engine {
             Call::Claim(request) => {
                 request.check()?;
                 let claim =
-                    job(Durability::Commit, false, move |desk| desk.claim(&request).map(Told::Claimed));
-                Ok(Job { claims: true, ..claim })
+                    Job::new(Durability::Commit, false, move |desk| desk.claim(&request).map(Told::Claimed));
+                Ok(Job { sees_latest: true, ..claim })
             }
         }
     }
@@ -95,7 +95,10 @@ impl Engine {
     fn told(&self, answer: super::Answer) -> Result<Told> {
         let told = answer.downcast::<Told>().map_err(|_| StoreError::Panicked)?;
         match &*told {
-            Told::Written(written) => self.deliver(&written.receivers)?,
+            Told::Written(written) => {
+                // The command is done, whatever becomes of this. The next who claims delivers what is left.
+                let _ = self.deliver(&written.receivers);
+            }
             Told::Claimed(Some(claimed)) => {
                 if let Some(seed) = claimed.replay.as_ref().and_then(|replay| replay.seed.as_ref()) {
                     self.remember(claimed.run, seed);
@@ -143,14 +146,4 @@ impl Engine {
             _ => Err(StoreError::Panicked),
         }
     }
-}
-
-fn job(
-    durability: Durability,
-    outcome: bool,
-    mut operation: impl FnMut(&mut Desk<'_>) -> Result<Told> + Send + 'static,
-) -> Job {
-    let operation =
-        Box::new(move |desk: &mut Desk<'_>| -> Result<super::Answer> { Ok(Box::new(operation(desk)?)) });
-    Job { operation, durability, outcome, claims: false, about: None, answer: None }
 }

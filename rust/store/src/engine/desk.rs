@@ -290,14 +290,16 @@ impl Desk<'_> {
 
     /// Puts what is too large for the frame into blobs, before the frame refers to them, and checks that
     /// the blobs which an entry names are there.
-    fn large_contents(&self, records: &[Stamped]) -> Result<Vec<Content>> {
+    fn large_contents(&mut self, records: &[Stamped]) -> Result<Vec<Content>> {
         let mut large = Vec::new();
         for stamped in records {
             for sealed in stamped.sealed.iter().filter(|sealed| is_large(sealed)) {
+                self.rows.hold_blob(&sealed.content.commit, false)?;
                 self.store.blobs().put_salted(sealed.opening.salt, &sealed.bytes)?;
                 large.push(sealed.content.clone());
             }
             for content in &stamped.blobs {
+                self.rows.hold_blob(&content.commit, false)?;
                 if !self.store.blobs().has(&content.commit)? {
                     return Err(StoreError::NoSuchBlob(content.commit));
                 }

@@ -38,7 +38,7 @@ use crate::store::{Committed, Store, Work};
 use cache::Cache;
 use desk::{Desk, Working};
 use gateway::Memory;
-use queue::{Answer, Job, Operation, Queue, Ticket};
+use queue::{Answer, Job, Queue, Ticket};
 
 pub use call::{Call, Told};
 pub use claim::{ClaimRequest, Claimed};
@@ -77,7 +77,9 @@ impl Work for Part<'_> {
         let store = &*self.engine.store;
         let (cache, memory) = (&self.engine.cache, &self.engine.memory);
         let mut desk = Desk { rows, now, store, working: &mut working, cache, memory, barrier: false };
-        let answer = (job.operation)(&mut desk);
+        // Its own failure, where each work is committed by itself: those before it stay.
+        let ran = catch_unwind(AssertUnwindSafe(|| (job.operation)(&mut desk)));
+        let answer = ran.unwrap_or(Err(StoreError::Panicked));
         if desk.barrier {
             job.durability = Durability::Barrier; // whatever its caller asked for
         }
@@ -93,8 +95,8 @@ impl Work for Part<'_> {
         Ok(())
     }
 
-    fn claims(&self) -> bool {
-        self.ticket.job().claims
+    fn sees_latest(&self) -> bool {
+        self.ticket.job().sees_latest
     }
 
     fn about(&self) -> Option<StreamId> {
@@ -156,11 +158,13 @@ impl Engine {
         &self,
         durability: Durability,
         outcome: bool,
-        mut operation: impl FnMut(&mut Desk<'_>) -> Result<T> + Send + 'static,
+        operation: impl FnMut(&mut Desk<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_job(Job::new(durability, outcome, operation))
+    }
+
+    fn run_job<T: Send + 'static>(&self, job: Job) -> Result<T> {
         self.store.ready(true)?; // before any lock: in a forked child one may be held for ever
-        let operation: Operation = Box::new(move |desk| Ok(Box::new(operation(desk)?)));
-        let job = Job { operation, durability, outcome, claims: false, about: None, answer: None };
         let answer: Answer = self.queue.submit(job, |batch| self.lead(batch))?;
         answer.downcast::<T>().map(|answer| *answer).map_err(|_| StoreError::Panicked)
     }
@@ -330,16 +334,17 @@ impl Engine {
         Ok(count)
     }
 
-    /// Removes a blob unless something refers to it. Under a turn, so that on a folder no frame comes to refer
-    /// to it meanwhile.
+    /// Removes a blob unless something refers to it, while nobody else can come to.
     fn remove_unused(&self, commit: Commit, dry_run: bool) -> Result<bool> {
-        self.run(Durability::Commit, false, move |desk| {
+        let remove = Job::new(Durability::Commit, false, move |desk| {
+            desk.rows.hold_blob(&commit, true)?;
             let unused = !desk.rows.refers_to(&commit)?;
             if unused && !dry_run {
                 desk.store.blobs().remove(&commit)?;
             }
             Ok(unused)
-        })
+        });
+        self.run_job(Job { sees_latest: true, ..remove })
     }
 
     /// Removes blobs that nothing refers to and that are older than the grace. Returns count and bytes.

@@ -40,11 +40,22 @@ pub(crate) struct Job {
     pub(crate) durability: Durability,
     /// The outcome of work that was done: on a full disk the reserve is for these.
     pub(crate) outcome: bool,
-    /// It looks for work among all runs.
-    pub(crate) claims: bool,
+    /// See [`Work::sees_latest`](crate::store::Work::sees_latest).
+    pub(crate) sees_latest: bool,
     /// The stream that it will ask for first.
     pub(crate) about: Option<StreamId>,
     pub(crate) answer: Option<Result<Answer>>,
+}
+
+impl Job {
+    pub(crate) fn new<T: Send + 'static>(
+        durability: Durability,
+        outcome: bool,
+        mut operation: impl FnMut(&mut Desk<'_>) -> Result<T> + Send + 'static,
+    ) -> Self {
+        let operation: Operation = Box::new(move |desk| Ok(Box::new(operation(desk)?)));
+        Self { operation, durability, outcome, sees_latest: false, about: None, answer: None }
+    }
 }
 
 const WAITING: u8 = 0;

@@ -275,6 +275,15 @@ impl Rows for PgRows<'_> {
         self.put("UPDATE envelopes SET refused = $2 WHERE id = $1", [id.to_string().into(), code.into()])
     }
 
+    fn hold_blob(&mut self, blob: &Commit, alone: bool) -> Result<()> {
+        let how = if alone { "" } else { "_shared" };
+        let sql = format!(
+            "SELECT pg_advisory_xact_lock{how}(
+                 hashtextextended('holdfast blob ' || current_schema() || $1, 0))"
+        );
+        self.look.query(&sql, &[blob.to_string().into()]).map(|_| ())
+    }
+
     fn put_blob_ref(&mut self, blob: &Commit, stream: i64, bytes: u64) -> Result<()> {
         self.put(
             "INSERT INTO blob_refs (commitment, stream, bytes) VALUES ($1, $2, $3)

@@ -153,7 +153,7 @@ impl PgStore {
 
     /// Everything up to COMMIT.
     fn run(&self, link: &mut Link, work: &mut dyn Work, tries: u32) -> Result<Vec<Frame>> {
-        let how = if work.claims() { "READ COMMITTED" } else { "REPEATABLE READ" };
+        let how = if work.sees_latest() { "READ COMMITTED" } else { "REPEATABLE READ" };
         let asked = self.clock.boot_ms();
         let how = format!("BEGIN ISOLATION LEVEL {how} READ WRITE");
         // Who lost a race takes the locks before it reads, so that it cannot lose for ever.

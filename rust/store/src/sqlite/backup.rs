@@ -4,7 +4,8 @@
 //! before it began is in it. It is not a store: it must be restored, because fences that were given out
 //! after it are unknown here and must never be given out again.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,28 +42,29 @@ pub struct Restored {
     pub waiting: u64,
 }
 
-/// A folder that gets its name only when it is whole.
+/// A folder that gets its name only when it is whole, and that one copy at a time is made in.
 pub(crate) struct Hidden {
     pub(crate) path: PathBuf,
     target: PathBuf,
+    /// Locked as long as the copy is made.
+    _alone: File,
 }
 
 impl Hidden {
     pub(crate) fn make(target: &Path) -> Result<Self> {
-        if target.exists() {
-            return Err(StoreError::TargetExists(target.display().to_string()));
-        }
         let name = target.file_name().map(|name| format!(".{}.new", name.to_string_lossy()));
         let path =
             target.with_file_name(name.ok_or_else(|| StoreError::BadUrl(target.display().to_string()))?);
-        if path.exists() {
-            if !is_ours(&path) {
-                return Err(StoreError::TargetExists(path.display().to_string()));
-            }
-            fs::remove_dir_all(&path).map_err(|e| StoreError::io("cannot remove an interrupted copy", &e))?;
+        check_free(target)?;
+        let alone = enter(&path, target)?;
+        if !is_ours(&path) {
+            return Err(StoreError::TargetExists(path.display().to_string()));
         }
-        super::folder::make(&path)?;
-        Ok(Self { path, target: target.to_owned() })
+        let hidden = Self { path, target: target.to_owned(), _alone: alone };
+        check_free(target)?; // by whoever was in here before us
+        empty(&hidden.path).map_err(|e| StoreError::io("cannot remove an interrupted copy", &e))?;
+        super::folder::make(&hidden.path)?;
+        Ok(hidden)
     }
 
     pub(crate) fn finish(self) -> Result<()> {
@@ -72,6 +74,44 @@ impl Hidden {
         sync_folder(parent.unwrap_or(Path::new(".")))?;
         Ok(())
     }
+}
+
+fn check_free(target: &Path) -> Result<()> {
+    if target.exists() { Err(StoreError::TargetExists(target.display().to_string())) } else { Ok(()) }
+}
+
+/// Makes a folder, if it is not there, and keeps everybody else out of it.
+fn enter(path: &Path, target: &Path) -> Result<File> {
+    let told = |error: &std::io::Error| StoreError::io(&format!("cannot make {}", path.display()), error);
+    loop {
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| told(&e))?;
+        let folder = File::open(path).map_err(|e| told(&e))?;
+        match folder.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let holder = format!("another copy to {} is under way", target.display());
+                return Err(StoreError::Busy { holder, waited_ms: 0 });
+            }
+            Err(TryLockError::Error(error)) => return Err(told(&error)),
+        }
+        let number = |found: &fs::Metadata| (found.dev(), found.ino());
+        let named = fs::metadata(path).ok();
+        if named.as_ref().map(number) == folder.metadata().ok().as_ref().map(number) {
+            return Ok(folder);
+        } // else whoever was in it has ended since we opened it, and given it its name or removed it
+    }
+}
+
+fn empty(path: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether nothing is in a folder that a copy could not have left there.
@@ -111,7 +151,7 @@ pub fn backup(engine: &Engine, sqlite: &SqliteStore, target: &Path) -> Result<Ba
 }
 
 fn sync_file(path: &Path) -> Result<()> {
-    let synced = fs::File::open(path).and_then(|file| file.sync_all());
+    let synced = File::open(path).and_then(|file| file.sync_all());
     synced.map_err(|e| StoreError::io("cannot sync the copy", &e))
 }
 
