@@ -46,6 +46,7 @@ TRIED: dict[tuple[str, str], Trial] = {
     ("docs/GETTING_STARTED.md", "support"): Trial(("a parcel",), "answered with mail-1", "sent"),
     ("docs/GETTING_STARTED.md", "returns"): Trial(("42",), "refunded 1999", least=16),
     ("docs/HOWTO.md", "publisher"): Trial(("home",), "published", least=10),
+    ("docs/HOWTO.md", "refunder"): Trial(("o-8",), "refunded 1999", "bank"),
     ("docs/HOWTO.md", "wirer"): Trial((500,), outside="bank"),
     ("docs/HOWTO.md", "patient"): Trial((), "nobody answered"),
     ("docs/HOWTO.md", "sleeper"): Trial((), "rested"),

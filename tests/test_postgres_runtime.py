@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from tests import test_runtime, test_runtime_edges, test_runtime_work
+from tests import test_runtime, test_runtime_edges, test_runtime_keys, test_runtime_work
 from tests.bundle_desk import case
 from tests.runtime_desk import Provider, approve_all, provider, rt
 from tests.test_gateway_leave import spend_one_use
+from tests.test_runtime_keys import pays
 
 import holdfast as hf
 from holdfast import evidence
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
     from tests.postgres import Server
 
-__all__ = ["provider", "rt"]  # fixtures
+__all__ = ["pays", "provider", "rt"]  # fixtures
 pytest_plugins = ["tests.postgres"]
 
-for told_in in (test_runtime, test_runtime_edges, test_runtime_work):
+for told_in in (test_runtime, test_runtime_edges, test_runtime_keys, test_runtime_work):
     for name, story in vars(told_in).copy().items():
         if name.startswith("test_") and {"address", "rt"} & inspect.signature(story).parameters.keys():
             globals()[name] = story
@@ -216,3 +217,24 @@ def test_rows_that_somebody_changed_are_named_and_made_anew(
     assert approve_all(rt) == 1
     assert rt.resume_sync(run).result == "receipt for wire 1"
     assert Counter(record.kind for record in rt.store.read(run.id))["effect.settled"] == 1
+
+
+def test_runs_that_come_with_one_key_at_the_same_time_act_once(
+    handles: list[hf.Runtime], provider: Provider
+) -> None:
+    async def pay(ctx: hf.Context, order: str) -> str:
+        key = hf.Key(f"order {order}", scope="store")
+        return str(await ctx.call("send", what=order, key=key))
+
+    for one in handles:
+        one.tool(effect="write", name="send")(provider.send)
+        one.agent(name="pay")(pay)
+    orders = [str(n) for n in range(12)]
+    runs = [handles[0].start_sync("pay", order) for order in orders for _ in range(4)]
+    while any(
+        run.refresh().status != "completed" for run in runs
+    ):  # who waits for a key is woken by who looks
+        at_once(*(one.worker(concurrency=8, poll=0.01).run_until_idle_sync for one in handles))
+    assert provider.sent == dict.fromkeys(orders, 1)
+    assert [run.result for run in runs] == [f"receipt for {order}" for order in orders for _ in range(4)]
+    assert handles[1].store.verify().ok

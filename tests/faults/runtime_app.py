@@ -112,6 +112,16 @@ async def busy(ctx: hf.Context, name: str) -> list[str]:
 
 
 @rt.agent(attempts=50, backoff=0.01, backoff_max=0.05)
+async def twin(ctx: hf.Context, name: str) -> list[str]:
+    """Several runs do the same, under keys of the store."""
+    done = []
+    for tool in (reconciled, unprotected):
+        key = hf.Key(f"{name} {tool.name}", scope="store")
+        done.append(await ctx.call(tool, what=f"{name} {tool.name}", key=key))
+    return done
+
+
+@rt.agent(attempts=50, backoff=0.01, backoff_max=0.05)
 async def asking(ctx: hf.Context, name: str) -> str:
     """Waits for a person in the middle."""
     await ctx.call(reconciled, what=f"{name} before")

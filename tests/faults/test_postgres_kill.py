@@ -178,7 +178,9 @@ def test_a_fleet_repeats_and_loses_nothing_whatever_becomes_of_the_server_and_th
         try:
             while time.monotonic() < end and (budget or sum(killer.done.values()) < FAULTS):
                 while left(rt) < OPEN + 1:  # the log is open too
-                    begin(rt, runs, rng.choice((app.busy, app.busy, app.asking)), f"run {began}")
+                    agent = rng.choice((app.busy, app.busy, app.asking, app.twin))
+                    for _ in range(3 if agent is app.twin else 1):
+                        begin(rt, runs, agent, f"run {began}")
                     began += 1
                 notes.write()
                 resolved += people(rt, app.attempts())

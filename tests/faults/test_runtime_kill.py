@@ -141,9 +141,10 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
         try:
             while fleet.kills < kills_wanted and time.monotonic() < end:
                 while left(rt) < 20:
-                    agent = rng.choice((app.busy, app.busy, app.asking))
+                    agent = rng.choice((app.busy, app.busy, app.asking, app.twin))
                     name = f"run {len(runs)}"
-                    runs[rt.start_sync(agent, name).id] = name
+                    for _ in range(3 if agent is app.twin else 1):
+                        runs[rt.start_sync(agent, name).id] = name
                 resolved += helped(rt, app.attempts)
                 if rng.random() < 0.15:
                     victim = rng.choice(list(runs)[-20:])
@@ -193,6 +194,10 @@ def judge(rt: hf.Runtime, sent: list[tuple[str, str]], runs: dict[str, str], can
         if found.agent == "busy":
             assert {f"{name} {how}" for how in ("keyed", "reconciled", "unprotected")} <= counts.keys()
             assert found.state == {"half": name}
+        elif found.agent == "twin":
+            did, told = [f"{name} reconciled", f"{name} unprotected"], found.result
+            assert told in (did, ["found", did[1]]), "what one of them did is the outcome of all"
+            assert {*did} <= counts.keys()
         else:
             assert {f"{name} before", f"{name} approved"} <= counts.keys()
     assert rt.store.verify().ok

@@ -364,3 +364,52 @@ fn a_fork_does_not_do_again_what_its_parent_has_done() {
     let claim = again.claim(1, "w1").unwrap();
     again.permitted(claim, &pay("k2", 5));
 }
+
+#[test]
+fn what_another_run_does_under_a_key_of_the_store_is_waited_for_and_served() {
+    use holdfast_core::gateway::{Entering, Gate, HeldOutcome};
+    use world::gate::{entering, settled, through, tool};
+    let (mut world, claim) = World::claimed();
+    let pay = through(&entering(tool("pay", EffectClass::Write), "k1", json!({"cents": 5})), vec![]);
+    let pay = Entering { key_shared_ms: Some(1000), ..pay };
+    let enter = |call: &Entering| Command::Enter { claim, call: Box::new(call.clone()) };
+
+    for (holder, code) in
+        [(KeyHolder::Other, "idempotency_conflict"), (KeyHolder::Forgotten, "key_forgotten")]
+    {
+        world.journal.key_holder = Some(holder);
+        assert_eq!(world.refused(worker("w1"), enter(&pay)), code);
+    }
+    world.journal.key_holder = Some(KeyHolder::Open);
+    let Gate::Wait { call, wait } = world.enter(claim, &pay) else { panic!("it acts") };
+    assert_eq!((wait.on, wait.subject.as_ref()), (WaitOn::Key, pay.key.as_ref()));
+    assert_eq!(world.run().calls[&call].phase, CallPhase::Open);
+    assert_eq!(world.run().calls[&call].holding(0), None);
+    let outcome = HeldOutcome {
+        external_id: None,
+        failure: None,
+        message: None,
+        output_error: None,
+        result: Some(value(json!("receipt"))),
+        status: EffectStatus::Succeeded,
+        unruled: false,
+    };
+    let held = KeyHolder::Settled { run: run_id(2), call: call_id(7), outcome: Box::new(outcome) };
+    world.journal.key_holder = Some(held);
+    assert_eq!(world.enter(claim, &pay), Gate::Served { call });
+    let found = &world.run().calls[&call];
+    assert_eq!((found.outcome, found.dispatch, found.holding(0)), (Some(Outcome::Succeeded), 0, None));
+    assert_eq!(world.kinds().last(), Some(&"call.served"));
+
+    // Whoever is first holds the key from its permit on, and gives it up when nothing came of it.
+    world.journal.key_holder = None;
+    let first = through(&entering(tool("pay", EffectClass::Write), "k2", json!({"cents": 6})), vec![]);
+    let permit = world.permitted(claim, &Entering { key_shared_ms: Some(1000), ..first });
+    let holding = |world: &World| world.run().calls[&permit.call].holding(0).map(|held| held.settled);
+    assert_eq!(holding(&world), Some(false));
+    let mut nothing = world.clone();
+    nothing.ask(worker("w1"), settled(claim, &permit, EffectStatus::NoEffect)).unwrap();
+    assert_eq!(holding(&nothing), None);
+    world.ask(worker("w1"), settled(claim, &permit, EffectStatus::Succeeded)).unwrap();
+    assert_eq!(holding(&world), Some(true));
+}

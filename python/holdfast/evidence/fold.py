@@ -296,7 +296,7 @@ class Fold:
                 entry.grant, entry.late = fact.body.get("grant"), None
             case "effect.doubted":
                 entry.phase, entry.doubt = "doubted", fact.body["cause"]
-            case "effect.settled":
+            case "effect.settled" | "call.served":
                 self._settled(entry, fact)
             case "effect.late":
                 entry.late = {**fact.value, "position": self._position(fact)}

@@ -52,6 +52,7 @@ NEEDED = {
     "step.created": ("input",),
     "state.patched": ("patch",),
     "effect.settled": ("result", "failure.message", "output_error.message"),
+    "call.served": ("result", "failure.message", "output_error.message"),
     "effect.late": ("result",),
     "effect.resolved": ("result",),
     "hook.ruled": ("response.payload",),
@@ -115,7 +116,7 @@ def _of_fact(fact: Fact, journal: Journal) -> Iterator[tuple[Cause, str]]:
     match fact.kind:
         case "step.created" if body["kind"] == "attached":
             yield Cause.ATTACHED, f"the step {body['name']}"
-        case "effect.settled" if "output_error" in body:
+        case "effect.settled" | "call.served" if "output_error" in body:
             yield Cause.UNRECORDABLE, str(body["output_error"].get("code") or body["output_error"]["error"])
         case "hook.ruled" if body["point"] == "after_tool_call" and body.get("denies"):
             yield Cause.UNRECORDABLE, f"the hook {body['hook']} failed"

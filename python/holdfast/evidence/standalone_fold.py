@@ -22,7 +22,7 @@ KNOWN = {
     "step": "created claimed retry_scheduled waiting woken completed failed cancelled",
     "lease": "expired released",
     "state": "patched conflict",
-    "call": "opened cancelled abandoned",
+    "call": "opened cancelled abandoned served",
     "effect": "started settled doubted late resolved compensated",
     "replay": "diverged decided",
     "package": "decided",
@@ -91,6 +91,7 @@ FENCED = frozenset(
     (
         *("step.claimed", "step.retry_scheduled", "step.completed", "lease.released", "state.patched"),
         *("state.conflict", "call.opened", "call.cancelled", "effect.started", "effect.settled"),
+        "call.served",
         *("child.spawned", "message.sent"),
     )
 )
@@ -272,7 +273,11 @@ class Run:
         if kind == "call.opened":
             need(record.get("call") not in self.calls, "the call exists")
             made: Json = {**SETTLED, "dispatch": 0, "keyed": False, "phase": "open", "step": record["step"]}
-            self.calls[record["call"]] = {**made, "write": body["effect"] == "write"}
+            self.calls[record["call"]] = {
+                **made,
+                "shared": "key" in body and body.get("key_scope") == "store",
+                "write": body["effect"] == "write",
+            }
             return
         call = self.call(record)
         if kind in ("effect.settled", "effect.doubted", "effect.late", "effect.resolved"):
@@ -283,7 +288,8 @@ class Run:
             self.started(call, record, body)
         elif kind == "effect.settled":
             self.settled(call, body["status"])
-        elif kind == "timer.fired":
+        elif kind in ("timer.fired", "call.served"):
+            need(kind == "timer.fired" or call["shared"], "its key is no other run's")
             legal = call["phase"] == "open" or (call["phase"] == "settled" and call["again"])
             need(legal, "the call's phase does not allow it")
             call.update(SETTLED)

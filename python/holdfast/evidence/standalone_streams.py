@@ -286,6 +286,8 @@ class Stream:
             return  # a call that a fork inherited has its line in the parent's
         if kind == "effect.started":
             call["started"].append(seq)
+        elif kind == "call.served":
+            call["served"], call["settled"] = body["by_run"], body["status"]
         elif kind == "effect.settled":
             call["settled"] = body["status"]
         elif kind == "effect.doubted":

@@ -292,6 +292,7 @@ FOLLOW: dict[str, Callable[[Calls, Call, Record], None]] = {
     "approval.decided": Calls._decided,
     "budget.refused": Calls._refused,
     "call.abandoned": Calls._abandoned,
+    "call.served": Calls._settled,
     "child.spawned": Calls._spawned,
     "effect.compensated": Calls._compensated,
     "effect.doubted": Calls._doubted,

@@ -39,6 +39,7 @@ TOLD = frozenset(
         "approval.timed_out",
         "budget.refused",
         "call.cancelled",
+        "call.served",
         "effect.compensated",
         "effect.doubted",
         "effect.late",

@@ -16,6 +16,7 @@ from holdfast.gateway.hooks import (
     rewrite,
     stop_run,
 )
+from holdfast.gateway.keys import Key
 from holdfast.gateway.leave import Capabilities, Capability, Grant, Grants, capability
 from holdfast.gateway.outcomes import (
     BudgetRefused,
@@ -52,6 +53,7 @@ __all__ = [
     "Gateway",
     "Happened",
     "Hook",
+    "Key",
     "Keyed",
     "NoEffect",
     "OutcomeError",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.gateway.driver import Gateway
+    from holdfast.gateway.keys import Key
     from holdfast.gateway.tools import Tool
     from holdfast.store import Claim
 
@@ -40,7 +41,7 @@ class Step:
         """The claim that it is made under."""
         return self.claim
 
-    def call(self, tool: Tool[..., R] | str, /, *, key: str, **arguments: Any) -> R:  # noqa: ANN401
+    def call(self, tool: Tool[..., R] | str, /, *, key: str | Key, **arguments: Any) -> R:  # noqa: ANN401
         """See :meth:`Gateway.call`."""
         return self.gateway.call(self.claim, tool, key=key, **arguments)
 

@@ -13,6 +13,7 @@ from holdfast import _core
 from holdfast.gateway import bodies
 from holdfast.gateway.attempts import Again, Step, attempt
 from holdfast.gateway.hooks import Hook, Observer, Subject, spec_of
+from holdfast.gateway.keys import parts
 from holdfast.gateway.outcomes import Call, NoEffect
 from holdfast.gateway.passage import Asked, Passenger, hidden, unknown_tool
 from holdfast.gateway.people import outside
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.gateway.hooks import Failure, Overflow, Point, Privacy
+    from holdfast.gateway.keys import Key
     from holdfast.gateway.outcomes import Keyed
     from holdfast.gateway.people import Request
     from holdfast.gateway.way import Way
@@ -303,7 +305,7 @@ class Gateway:
         tool: Tool[..., Any] | str,
         arguments: Mapping[str, object],
         *,
-        key: str | None,
+        key: str | Key | None,
         reserve: Mapping[str, int] | None,
         capability: str | None,
     ) -> Asked:
@@ -312,7 +314,8 @@ class Gateway:
             raise unknown_tool(str(tool))
         declared, checked = found.shape.secrets, found.check(arguments)
         given, secrets = hidden(self.store._core, claim.run, declared, checked)
-        return Asked(claim, found, given, key, reserve, capability, secrets=secrets)
+        name, shared_ms = parts(key)
+        return Asked(claim, found, given, name, reserve, capability, secrets=secrets, key_shared_ms=shared_ms)
 
     def call(
         self,
@@ -320,7 +323,7 @@ class Gateway:
         tool: Tool[..., R] | str,
         /,
         *,
-        key: str | None = None,
+        key: str | Key | None = None,
         reserve: Mapping[str, int] | None = None,
         capability: str | None = None,
         **arguments: object,
@@ -331,7 +334,8 @@ class Gateway:
             claim: the step that it belongs to.
             tool: a tool of this gateway, or its name.
             key: what the call is known by in its run. Made again under the same key it is the same call:
-                what was recorded is returned, and nothing happens twice.
+                what was recorded is returned, and nothing happens twice. :class:`holdfast.Key` makes it one
+                of the whole store.
             reserve: what it may use of the run's budget, by account.
             capability: the one that it uses; without it, any that the run holds and that allows it.
             arguments: the tool's.
@@ -364,7 +368,7 @@ class Gateway:
         tool: Tool[..., Any] | str,
         /,
         *,
-        key: str | None = None,
+        key: str | Key | None = None,
         reserve: Mapping[str, int] | None = None,
         capability: str | None = None,
         **arguments: object,

@@ -65,6 +65,8 @@ class Asked:
     kind: str = "tool"
     call: str | None = None
     """The id that it gets if it is new."""
+    key_shared_ms: int | None = None
+    """Its key is one of the whole store, and is kept for so long."""
     redact: tuple[str, ...] = ()
     """What nobody on the way is shown of the arguments, beside what rules say."""
 
@@ -114,7 +116,12 @@ class Passenger:
             "reserve": dict(asked.reserve or {}),
             "sandbox": self.box.tier if self.box else "none",
         }
-        optional = {"capability": asked.capability, "key": asked.key, "recorded": asked.recorded}
+        optional = {
+            "capability": asked.capability,
+            "key": asked.key,
+            "key_shared_ms": asked.key_shared_ms,
+            "recorded": asked.recorded,
+        }
         call |= {name: value for name, value in optional.items() if value is not None}
         hooks_, evaluators = gateway.core_hooks, list(gateway.evaluators)
         return _core.Passage(

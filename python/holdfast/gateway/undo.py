@@ -50,7 +50,8 @@ class Undoing(Tool[..., Any]):
         state = store.state(claim.run)
         found = state["calls"].get(call)
         undoing = gateway.tools.get(f"{found['name']}.undo") if found else None
-        happened = found is not None and found.get("outcome") in ("succeeded", "compensated")
+        # One that was never sent off here is another run's, which may undo it.
+        happened = found and found["dispatch"] and found.get("outcome") in ("succeeded", "compensated")
         if not happened or undoing is None or found["step"] != claim.step or found["opened"] <= state["base"]:
             code = "no_such_call"
             raise CommandError(

@@ -15,6 +15,7 @@ from holdfast.records.base import (
     Hmac256,
     Key,
     Name,
+    RunId,
     Sha256,
     Text,
 )
@@ -87,6 +88,21 @@ class CallAbandoned(Fact):
     """`call.abandoned`: replayed code no longer makes it."""
 
     reason: AbandonReason
+
+
+class CallServed(Fact):
+    """`call.served`: another run did it under the same key of the store, and its outcome is this call's."""
+
+    by_call: CallId
+    """The call that did it, and the run that it belongs to."""
+    by_run: RunId
+    external_id: Key | None = None
+    failure: Failure | None = None
+    output_error: Failure | None = None
+    result: Content | None = None
+    status: EffectStatus
+    unruled: Flag | None = None
+    """No hooks have ruled about the result there: it is not the agent's before they have here."""
 
 
 class EffectStarted(Fact):

@@ -75,6 +75,7 @@ BODIES: Final[dict[str, type[Fact]]] = {
     "call.opened": call.CallOpened,
     "call.cancelled": call.CallCancelled,
     "call.abandoned": call.CallAbandoned,
+    "call.served": call.CallServed,
     "effect.started": call.EffectStarted,
     "effect.settled": call.EffectSettled,
     "effect.doubted": call.EffectDoubted,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast import _core
 from holdfast.errors import HoldfastError
+from holdfast.gateway.keys import of_run, parts
 from holdfast.gateway.outcomes import Denied, fix
 from holdfast.gateway.passage import hidden, unknown_tool
 from holdfast.primitives import new_id
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 
     from holdfast.gateway import Tool
+    from holdfast.gateway.keys import Key
     from holdfast.gateway.tools import Effect, Risk
     from holdfast.runtime.agents import Agent
     from holdfast.runtime.runtime import Runtime
@@ -137,7 +139,7 @@ class Context(notes.Notes):
             name,
             "internal",
             self._lane().path,
-            more.pop("key", None),
+            of_run(more.pop("key", None)),
             arguments,
             more.pop("call", None) or self._new_call(),
             self._future(),
@@ -154,7 +156,7 @@ class Context(notes.Notes):
         tool: Tool[..., Coroutine[Any, Any, R]],
         /,
         *,
-        key: str | None = ...,
+        key: str | Key | None = ...,
         reserve: Mapping[str, int] | None = ...,
         capability: str | None = ...,
         **arguments: object,
@@ -165,7 +167,7 @@ class Context(notes.Notes):
         tool: Tool[..., R],
         /,
         *,
-        key: str | None = ...,
+        key: str | Key | None = ...,
         reserve: Mapping[str, int] | None = ...,
         capability: str | None = ...,
         **arguments: object,
@@ -176,7 +178,7 @@ class Context(notes.Notes):
         tool: str,
         /,
         *,
-        key: str | None = ...,
+        key: str | Key | None = ...,
         reserve: Mapping[str, int] | None = ...,
         capability: str | None = ...,
         **arguments: object,
@@ -186,7 +188,7 @@ class Context(notes.Notes):
         tool: Tool[..., Any] | str,
         /,
         *,
-        key: str | None = None,
+        key: str | Key | None = None,
         reserve: Mapping[str, int] | None = None,
         capability: str | None = None,
         **arguments: object,
@@ -196,7 +198,8 @@ class Context(notes.Notes):
         Args:
             tool: a tool of this runtime, or its name.
             key: the caller's own name for the call in this run; without one it is known by tool and
-                arguments, and two intended equal calls are two effects.
+                arguments, and two intended equal calls are two effects. :class:`holdfast.Key` makes it one
+                of the whole store: what another run did under it is not done again.
             reserve: what it may use of the run's budget, by account.
             capability: the one that it uses; without it, any that the run holds and that allows it.
             arguments: the tool's.
@@ -221,16 +224,17 @@ class Context(notes.Notes):
         kind: str,
         tool: Tool[..., Any],
         given: Json,
-        key: str | None,
+        key: str | Key | None,
         reserve: Mapping[str, int] | None = None,
         capability: str | None = None,
     ) -> Governed:
+        name, shared_ms = parts(key)
         return Governed(
             kind,
             tool.name,
             tool.options.effect,
             self._lane().path,
-            key,
+            name,
             given,
             self._new_call(),
             self._future(),
@@ -239,6 +243,7 @@ class Context(notes.Notes):
             tool=tool,
             reserve=reserve,
             capability=capability,
+            key_shared_ms=shared_ms,
         )
 
     async def do(
@@ -248,7 +253,7 @@ class Context(notes.Notes):
         /,
         *args: object,
         effect: Effect,
-        key: str | None = None,
+        key: str | Key | None = None,
         risk: Risk = "low",
         timeout: float = 60.0,
         **kwargs: object,
@@ -266,7 +271,7 @@ class Context(notes.Notes):
         """Asks a person about what is no tool; whether they approved. Name and details are shown."""
         tool = tasks.question(name, risk)
         try:
-            return bool(await self._await(self._governed("approval", tool, tool.check(details), key)))
+            return bool(await self._await(self._governed("approval", tool, tool.check(details), of_run(key))))
         except Denied as denied:
             if any(str(reason["code"]).startswith("approval.") for reason in denied.reasons):
                 return False

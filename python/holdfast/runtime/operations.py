@@ -83,6 +83,7 @@ class Governed(Operation):
     tool: Tool[Any, Any] = field(kw_only=True)
     reserve: Mapping[str, int] | None = None
     capability: str | None = None
+    key_shared_ms: int | None = None
     secrets: dict[str, Secret[Any]] = field(default_factory=dict)
 
     def way(self, conductor: Any) -> Way:  # noqa: ANN401, ARG002
@@ -99,6 +100,7 @@ class Governed(Operation):
             secrets=self.secrets,
             kind=self.kind,
             call=self.call,
+            key_shared_ms=self.key_shared_ms,
         )
         return Passenger(self.gateway, asked).go()
 

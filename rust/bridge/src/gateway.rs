@@ -112,7 +112,7 @@ pub(crate) struct Passage {
 
 #[pymethods]
 impl Passage {
-    /// `call` has what is the call's own: arguments, id, capability, dispatchers, guards, key, kind, lane,
+    /// `call` has what is the call's own: arguments, id, capability, dispatchers, guards, key, key_shared_ms, kind, lane,
     /// recorded, reserve, sandbox.
     #[new]
     #[pyo3(signature = (store, run, by, claim, tool, hooks, evaluators, call, /))]
@@ -235,6 +235,7 @@ struct Shape {
     dispatchers: Vec<holdfast_core::records::Name>,
     guards: Vec<holdfast_core::records::SandboxGuard>,
     key: Option<holdfast_core::records::Key>,
+    key_shared_ms: Option<u64>,
     kind: holdfast_core::records::CallKind,
     lane: holdfast_core::records::Name,
     recorded: Option<holdfast_core::ids::CallId>,
@@ -256,6 +257,7 @@ impl Shape {
             dispatchers: self.dispatchers,
             guards: self.guards,
             key: self.key,
+            key_shared_ms: self.key_shared_ms,
             kind: self.kind,
             lane: self.lane,
             recorded: self.recorded,

@@ -129,6 +129,7 @@ codes! {
     DeadlineNotDue = "deadline_not_due", "Wait for the deadline, or cancel the run.";
     IdempotencyConflict = "idempotency_conflict", "Use another key, or the tool and the arguments that the key was first used with.";
     KeyNeeded = "key_needed", "Give the call a key: in an attached step it is what a call is known by.";
+    KeyForgotten = "key_forgotten", "Look at what was done outside; to do it once more, use another key.";
     ForkWouldRepeat = "fork_would_repeat", "Fork with effects='perform' if it is to be done once more, or leave it out.";
     BadCall = "bad_call", "Report it: the runtime asked for something that a call of this kind does not do.";
     // The runtime.

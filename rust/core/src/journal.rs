@@ -15,8 +15,8 @@ use crate::ids::{CapabilityId, RunId, StepId, StoreId, StreamId};
 use crate::policy::ActivePolicy;
 use crate::records::{Actor, Body, ContentErased, Draft, Key, Name, ReadError, Record, RecordHash};
 use crate::run::{
-    Command, Decided, Envelope, Lease, LeaseChange, Refused, Request, SessionGrant, View, awaited_content,
-    decide,
+    Command, Decided, Envelope, KeyHolder, Lease, LeaseChange, Refused, Request, SessionGrant, View,
+    awaited_content, decide,
 };
 use crate::state::{GrantState, Illegal, Placed, RunState, State};
 
@@ -57,6 +57,8 @@ pub struct Journal {
     pub busy_keys: BTreeSet<Key>,
     pub epoch: u32,
     pub gone: BTreeSet<Name>,
+    /// Who holds the key of the whole store that the next call comes with, if that is another run.
+    pub key_holder: Option<KeyHolder>,
     pub leases: BTreeMap<StepId, Lease>,
     pub openings: Openings,
     /// What the run that this is a fork of has sent off.
@@ -80,6 +82,7 @@ impl Journal {
             busy_keys: BTreeSet::new(),
             epoch: 1,
             gone: BTreeSet::new(),
+            key_holder: None,
             leases: BTreeMap::new(),
             openings: Openings::new(),
             performed: Vec::new(),
@@ -140,6 +143,7 @@ impl Journal {
             session_grants: self.session_grants.clone(),
             performed: self.performed.clone(),
             came: self.came(&request.command),
+            key_holder: self.key_holder.clone(),
             open_forks: false,
         };
         let decided = decide(&view, request, now)?;

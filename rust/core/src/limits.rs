@@ -121,6 +121,8 @@ pub const GRANT_USES_MAX: u32 = 1_000_000;
 pub const CONSTRAINTS_MAX: usize = 64;
 /// Capabilities of one run.
 pub const CAPABILITIES_MAX: usize = 10_000;
+/// How long a key of the whole store is kept, unless its caller says otherwise: thirty days.
+pub const SHARED_KEY_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// How often one call is sent off.
 pub const DISPATCHES_MAX: u32 = 100;
 /// Hooks of one package, and rulings of hooks about one call.

@@ -55,6 +55,8 @@ mutants! {
     OffsetsGoBack,
     /// A fork does again what its parent has done.
     ForkRepeats,
+    /// A key of the whole store means nothing to other runs.
+    KeyOfOneRun,
     /// A fork is cut while a child is open, and waits for its end for ever.
     ForkOrphans,
     /// A paused run goes on making calls.

@@ -162,5 +162,11 @@ pub(crate) fn of_grant_use(row: &GrantUseRow) -> [Cell; 3] {
 
 /// `scope, key, run, call, settled`
 pub(crate) fn of_key(row: &KeyRow) -> [Cell; 5] {
-    [text(row.scope), text(&row.key), row.run.into(), row.call.clone().into(), row.settled.into()]
+    [
+        text(row.scope),
+        text(&row.key),
+        row.run.into(),
+        row.call.clone().into(),
+        Cell::Integer(signed(row.settled)),
+    ]
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use holdfast_core::clock::Now;
 use holdfast_core::content::Commit;
 use holdfast_core::evidence::Hash;
-use holdfast_core::ids::{EnvelopeId, GrantId, RunId, StepId, StreamId};
+use holdfast_core::ids::{CallId, EnvelopeId, GrantId, RunId, StepId, StreamId};
 use holdfast_core::records::{Key, Name, RecordHash, Wait};
 use holdfast_core::run::{Envelope, Lease};
 
@@ -101,14 +101,25 @@ pub struct GrantRow {
     pub expires_at: u64,
 }
 
-/// Who holds a key.
+/// Who holds a key: a run its own, or a call one of the whole store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRow {
     pub scope: &'static str,
     pub key: String,
     pub run: i64,
     pub call: Option<String>,
-    pub settled: bool,
+    /// 0 as long as nobody knows what came of it. Then 1 for a run; for a call, until when its outcome is
+    /// everybody's who comes with the key.
+    pub settled: u64,
+}
+
+/// The call that holds a key of the whole store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHeld {
+    pub run: RunId,
+    pub call: CallId,
+    /// Until when its outcome is kept; none, while nobody knows it.
+    pub kept_until: Option<u64>,
 }
 
 /// A call of a run that has spent a grant of its session.
@@ -229,7 +240,8 @@ pub trait Look {
     fn run_of_key(&self, key: &Key) -> Result<Option<RunId>>;
     /// How many calls have spent a grant of a session.
     fn grant_spent(&self, grant: GrantId) -> Result<u32>;
-    fn key_settled(&self, key: &Key) -> Result<bool>;
+    /// Who holds a key of the whole store.
+    fn key_held(&self, key: &Key) -> Result<Option<KeyHeld>>;
     fn key_busy(&self, key: &Key) -> Result<bool>;
     fn has_open_forks(&self, run: RunId) -> Result<bool>;
     /// The blobs that a stream refers to, and how long they are.
@@ -271,7 +283,10 @@ pub trait Rows: Look {
     fn put_approval(&mut self, row: &ApprovalRow) -> Result<()>;
     fn put_grant(&mut self, row: &GrantRow) -> Result<()>;
     fn put_grant_use(&mut self, row: &GrantUseRow) -> Result<()>;
+    /// Who is not done with a key of the whole store, or was done with it later, keeps it.
     fn put_key(&mut self, row: &KeyRow) -> Result<()>;
+    /// Gives up a key, if it is still this one's.
+    fn drop_key(&mut self, row: &KeyRow) -> Result<()>;
     fn put_name(&mut self, name: &Name, run: Option<RunId>) -> Result<()>;
     fn set_lease(&mut self, run: i64, step: StepId, lease: &Lease) -> Result<()>;
     fn drop_lease(&mut self, run: i64, step: StepId) -> Result<()>;
@@ -294,6 +309,7 @@ pub trait Rows: Look {
     fn promote_due(&mut self, wall_ms: u64) -> Result<()>;
     /// The leases that may be lost: those that have run out, and those of other processes.
     fn leases(&mut self, now: &Now) -> Result<Vec<LeaseRow>>;
+    /// The waits whose time has come, and those for a key that nobody holds without an outcome.
     fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>>;
     /// Steps that are ready and whose concurrency key nobody holds, in the order in which they are offered.
     fn candidates(&mut self, filter: &Filter, most: usize) -> Result<Vec<Candidate>>;

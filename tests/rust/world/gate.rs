@@ -60,6 +60,7 @@ pub fn entering(spec: ToolSpec, key_text: &str, args: Value) -> Entering {
         dispatchers: vec![],
         guards: vec![],
         key: Some(key(key_text)),
+        key_shared_ms: None,
         kind: CallKind::Tool,
         lane: name("0"),
         recorded: None,

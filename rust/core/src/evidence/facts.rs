@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::call::CallPhase;
-use crate::ids::{ApprovalId, CallId, StepId};
+use crate::ids::{ApprovalId, CallId, RunId, StepId};
 use crate::records::{
     Amounts, Body, CallKind, EffectClass, EffectStatus, EndReason, EndStatus, Name, Record, RecordHash,
     Resolution, RunStatus, StepStatus,
@@ -31,6 +31,8 @@ pub struct CallFacts {
     pub phase: Option<CallPhase>,
     /// The newest word about a doubt.
     pub resolved: Option<Resolution>,
+    /// The run that did it under the same key of the store.
+    pub served: Option<RunId>,
     /// The newest outcome.
     pub settled: Option<EffectStatus>,
     /// The records that sent it off.
@@ -80,11 +82,15 @@ impl Facts {
                     opened: record.seq,
                     phase: None,
                     resolved: None,
+                    served: None,
                     settled: None,
                     started: Vec::new(),
                 };
                 self.calls.extend(record.call.map(|call| (call, facts)));
             }
+            Body::CallServed(served) => self.of(record, |call| {
+                (call.served, call.settled) = (Some(served.by_run), Some(served.status));
+            }),
             Body::EffectStarted(_) => self.of(record, |call| call.started.push(record.seq)),
             Body::EffectSettled(settled) => self.of(record, |call| call.settled = Some(settled.status)),
             Body::EffectDoubted(_) => self.of(record, |call| call.doubted += 1),

@@ -33,6 +33,9 @@ impl Case<'_> {
         if call.is_some_and(|call| !call.allows(CallEvent::Started)) {
             return Err(Refused::CallBusy);
         }
+        if let Some(holder) = self.view.key_holder.as_ref().filter(|_| !mutant(Mutant::KeyOfOneRun)) {
+            return self.held_elsewhere(caller, id, holder, drafts);
+        }
         if lacks_sandbox(caller) {
             return Ok(self.unsandboxed(caller, call, drafts));
         }

@@ -22,7 +22,7 @@ use crate::records::{
     ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, ForkEffects, GrantSpent, Key,
     Name, Privacy, Resolution, ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
 };
-use crate::run::{Case, Claim, Decided, Refused};
+use crate::run::{Case, Claim, Decided, KeyHolder, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
 use crate::transitions::RunPhase;
 
@@ -71,6 +71,7 @@ impl Case<'_> {
             return Err(Refused::RunPaused);
         }
         check_tool(entering)?;
+        check_key(entering)?;
         if step.kind == StepKind::Attached && entering.key.is_none() && !mutant(Mutant::NoKeyNeeded) {
             return Err(Refused::KeyNeeded);
         }
@@ -82,11 +83,17 @@ impl Case<'_> {
         if self.repeats_parent(run, entering) && !settled {
             return Err(Refused::ForkWouldRepeat);
         }
+        match &self.view.key_holder {
+            Some(KeyHolder::Other) if !settled => return Err(Refused::IdempotencyConflict),
+            Some(KeyHolder::Forgotten) if !settled => return Err(Refused::KeyForgotten),
+            _ => {}
+        }
         match known {
             None => self.rooms(&caller, None, Vec::new()),
             Some(call) => {
                 let same = call.kind == entering.kind
                     && call.name == entering.tool.name
+                    && call.shared_ms.is_some() == entering.key_shared_ms.is_some()
                     && call.digest.is(&entering.digest);
                 if !same && !mutant(Mutant::AnyKeyUse) {
                     return Err(Refused::IdempotencyConflict);
@@ -363,6 +370,15 @@ fn check_tool(entering: &Entering) -> Result<(), Refused> {
     let tool = &entering.tool;
     let timed = (limits::TOOL_TIMEOUT_MS_MIN..=limits::TOOL_TIMEOUT_MS_MAX).contains(&tool.timeout_ms);
     if timed && tool.max_attempts > 0 { Ok(()) } else { Err(Refused::BadTool) }
+}
+
+fn check_key(entering: &Entering) -> Result<(), Refused> {
+    match entering.key_shared_ms {
+        None => Ok(()),
+        Some(_) if entering.key.is_none() => Err(Refused::KeyNeeded),
+        Some(ms) if ms > limits::HORIZON_MS => Err(Refused::LimitExceeded("horizon_ms")),
+        Some(_) => Ok(()),
+    }
 }
 
 pub(super) fn simple_wait(on: WaitOn, call: crate::ids::CallId) -> Wait {

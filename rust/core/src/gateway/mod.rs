@@ -13,6 +13,7 @@ mod passage;
 mod points;
 mod rooms;
 mod settle;
+mod shared;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use serde_json::Value;
 pub use approve::revoke_of_session;
 pub use passage::{Answer, Ask, Passage};
 pub use points::{At, PointAct, PointRuled, Round};
+pub use shared::HeldOutcome;
 
 use crate::content::CallDigest;
 use crate::hooks::Invocation;
@@ -55,6 +57,8 @@ pub struct Entering {
     pub guards: Vec<SandboxGuard>,
     /// The caller's own identity for it; in an attached step every call has one.
     pub key: Option<Key>,
+    /// Its key is one of the whole store, and is kept for so long.
+    pub key_shared_ms: Option<u64>,
     pub kind: CallKind,
     pub lane: Name,
     /// In a replayed step: the recorded call that it is.

@@ -240,8 +240,11 @@ impl Case<'_> {
             capability,
             effect: entering.tool.effect,
             key: entering.key.clone(),
-            key_scope: entering.key.as_ref().map(|_| KeyScope::Run),
-            key_ttl_ms: None,
+            key_scope: entering.key.as_ref().map(|_| match entering.key_shared_ms {
+                Some(_) => KeyScope::Store,
+                None => KeyScope::Run,
+            }),
+            key_ttl_ms: entering.key_shared_ms,
             kind: entering.kind,
             name: entering.tool.name.clone(),
             risk: entering.tool.risk,

@@ -280,7 +280,8 @@ impl Case<'_> {
             call.filter(|call| call.outcome == Some(Outcome::Succeeded))
         };
         let (Some(call), Some(_)) = (succeeded(id), succeeded(by)) else { return Err(Refused::NoSuchCall) };
-        if id == by || !call.allows(CallEvent::Compensated) {
+        // What another run did under the same key is not undone here.
+        if id == by || call.dispatch == 0 || !call.allows(CallEvent::Compensated) {
             return Err(Refused::NotRunning);
         }
         let mut sealed = Vec::new();

@@ -4,7 +4,7 @@ use super::common::{Amounts, EffectClass, Failure, Key, Name, PolicyDigest, Risk
 use super::govern::SandboxTier;
 use super::macros::{facts, tokens};
 use crate::content::{CallDigest, Content};
-use crate::ids::{CallId, CapabilityId, GrantId};
+use crate::ids::{CallId, CapabilityId, GrantId, RunId};
 
 tokens! {
     /// What agent code asked for. The first group is matched by content, the second by its place.
@@ -137,6 +137,20 @@ facts! {
     /// `call.abandoned`: replayed code no longer makes it.
     pub struct CallAbandoned {
         pub reason: AbandonReason,
+    }
+
+    /// `call.served`: another run did it under the same key of the store, and its outcome is this call's.
+    pub struct CallServed {
+        /// The call that did it, and the run that it belongs to.
+        pub by_call: CallId,
+        pub by_run: RunId,
+        pub external_id: Option<Key>,
+        pub failure: Option<Failure>,
+        pub output_error: Option<Failure>,
+        pub result: Option<Content>,
+        pub status: EffectStatus,
+        /// No hooks have ruled about the result there: it is not the agent's before they have here.
+        pub unruled: Option<bool>,
     }
 
     /// `effect.started`: the permit. No write leaves before this record is behind a barrier.

@@ -211,6 +211,7 @@ kinds! {
     CallOpened(call::CallOpened) = "call.opened" Run Critical Call ["arguments"];
     CallCancelled(call::CallCancelled) = "call.cancelled" Run Critical Call [];
     CallAbandoned(call::CallAbandoned) = "call.abandoned" Run Critical Call [];
+    CallServed(call::CallServed) = "call.served" Run Critical Call ["failure.message", "output_error.message", "result"];
     EffectStarted(call::EffectStarted) = "effect.started" Run Critical Call ["arguments"];
     EffectSettled(call::EffectSettled) = "effect.settled" Run Critical Call ["failure.message", "output_error.message", "result"];
     EffectDoubted(call::EffectDoubted) = "effect.doubted" Run Critical Call ["failure.message"];

@@ -19,8 +19,8 @@ pub use own::{Act, Opening, awaited_content};
 pub use refused::Refused;
 pub(crate) use request::seal_into;
 pub use request::{
-    Claim, Command, Decided, Entry, Envelope, EnvelopeBody, Lease, LeaseChange, NewCapability, NewRun,
-    NewStep, Payload, Request, SessionGrant, View,
+    Claim, Command, Decided, Entry, Envelope, EnvelopeBody, KeyHolder, Lease, LeaseChange, NewCapability,
+    NewRun, NewStep, Payload, Request, SessionGrant, View,
 };
 
 use std::cell::Cell;

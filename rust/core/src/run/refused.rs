@@ -94,6 +94,8 @@ pub enum Refused {
     IdempotencyConflict,
     #[error("a call of an attached step needs a key")]
     KeyNeeded,
+    #[error("another run did this under the same key of the store, and what came of it was erased")]
+    KeyForgotten,
     #[error("the call is being made")]
     CallBusy,
     #[error("a call of the kind {0} does something else")]
@@ -214,15 +216,16 @@ impl Coded for Refused {
             Self::NoSuchCapability => Code::NoSuchCapability,
             Self::CapabilityExceeded => Code::CapabilityExceeded,
             Self::BadTool => Code::BadTool,
-            Self::Unenforceable(_) | Self::Value(_) | Self::Body(_) => self.other_code(),
+            Self::KeyForgotten | Self::Unenforceable(_) | Self::Value(_) | Self::Body(_) => self.other_code(),
         }
     }
 }
 
 impl Refused {
-    /// The code of a limit that cannot be held, and of what a refusal only passes on.
+    /// The codes of what a run was once asked for and cannot be, and of what a refusal only passes on.
     fn other_code(&self) -> Code {
         match self {
+            Self::KeyForgotten => Code::KeyForgotten,
             Self::Unenforceable(_) => Code::Unenforceable,
             Self::Value(error) => error.code(),
             Self::Body(error) => error.code(),

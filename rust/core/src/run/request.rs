@@ -12,7 +12,7 @@ use crate::contracts::approval::{ApprovalDecisionKind, ApprovalLifecycleStatus};
 use crate::contracts::capability::{Constraint, Right};
 use crate::contracts::hook::HookPoint;
 use crate::entropy::{Entropy, Source};
-use crate::gateway::{Entering, Gate, Report};
+use crate::gateway::{Entering, Gate, HeldOutcome, Report};
 use crate::hooks::Invocation;
 use crate::ids::{ApprovalId, CallId, CapabilityId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
 use crate::policy::ActivePolicy;
@@ -85,6 +85,22 @@ pub enum LeaseChange {
     Drop(StepId),
 }
 
+/// A call of another run that holds a key of the whole store.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KeyHolder {
+    /// It is another call than the one that comes: another tool, or other arguments.
+    Other,
+    /// What it was, or what came of it, was erased.
+    Forgotten,
+    /// Nobody knows what came of it yet.
+    Open,
+    Settled {
+        run: RunId,
+        call: CallId,
+        outcome: Box<HeldOutcome>,
+    },
+}
+
 /// The stream's state and the shared rows that the command names, read in the same transaction.
 #[derive(Debug, Default)]
 pub struct View<'a> {
@@ -97,8 +113,10 @@ pub struct View<'a> {
     pub gone: BTreeSet<Name>,
     /// Concurrency keys under which a step of another run is running.
     pub busy_keys: BTreeSet<Key>,
-    /// Store-wide keys whose holder has settled.
+    /// Keys of the whole store that nobody holds without an outcome.
     pub settled_keys: BTreeSet<Key>,
+    /// For `enter`: who holds the call's key of the whole store, if that is another run.
+    pub key_holder: Option<KeyHolder>,
     /// The active policy; none if no policy was ever activated.
     pub policy: Option<std::sync::Arc<ActivePolicy>>,
     /// For `enter`: the value of the arguments that the recorded call would be sent off with.

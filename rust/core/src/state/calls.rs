@@ -6,10 +6,11 @@ use crate::call::{CallEvent, CallPhase, Traits, call_after};
 use crate::content::{CallDigest, Content};
 use crate::contracts::policy::Decision;
 use crate::ids::{CallId, StepId};
+use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    CallKind, CallOpened, CallSketch, DoubtCause, EffectClass, EffectStatus, Failure, Fence, Key, Name,
-    PolicyDigest, Reason, Risk, SandboxTier, SchemaDigest,
+    CallKind, CallOpened, CallSketch, DoubtCause, EffectClass, EffectStatus, Failure, Fence, Key, KeyScope,
+    Name, PolicyDigest, Reason, Risk, SandboxTier, SchemaDigest,
 };
 
 /// How a call ended, as far as replay must tell it apart.
@@ -43,6 +44,11 @@ impl Outcome {
         Self::DeniedByPerson,
         Self::DeniedByRule,
     ];
+
+    /// Whether it is the outcome of everybody who comes with the same key of the store.
+    pub fn is_kept(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Unrecordable | Self::WriteFailed)
+    }
 
     pub(super) fn settled(status: EffectStatus, effect: EffectClass, output_error: bool) -> Self {
         match status {
@@ -142,7 +148,7 @@ impl Permitted {
     /// When it can no longer act, on the clock of its boot.
     pub fn end(&self) -> u64 {
         let body = self.start_by.saturating_add(self.timeout_ms);
-        body.saturating_add(crate::limits::PERMIT_GRACE_MS)
+        body.saturating_add(limits::PERMIT_GRACE_MS)
     }
 }
 
@@ -208,6 +214,8 @@ pub struct Call {
     pub rerun: bool,
     pub risk: Risk,
     pub schema: Option<SchemaDigest>,
+    /// Its key is one of the whole store, and is kept for so long.
+    pub shared_ms: Option<u64>,
     pub step: StepId,
     /// An older dispatch of it was in doubt when the newest one left: why.
     pub unresolved: Option<DoubtCause>,
@@ -217,7 +225,39 @@ pub struct Call {
     pub version: Option<Name>,
 }
 
+/// How long the key of a call is kept, if it is one of the whole store.
+fn shared_ms(opened: &CallOpened) -> Option<u64> {
+    let shared = opened.key.is_some() && opened.key_scope == Some(KeyScope::Store);
+    shared.then(|| opened.key_ttl_ms.unwrap_or(limits::SHARED_KEY_MS))
+}
+
+/// A key of the whole store that a call holds: nobody else does under it what this call did, or may have done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding<'c> {
+    pub key: &'c Key,
+    /// Its outcome is known, and is everybody's who comes with the key.
+    pub settled: bool,
+    /// When it is given up, if it has settled by then.
+    pub until: u64,
+}
+
 impl Call {
+    /// The key of the store that it holds. It has one from its first permit on; what provably did nothing, what
+    /// was undone, and a read that came to nothing leave the key to others. What a fork inherited, the run that
+    /// it came from holds.
+    pub fn holding(&self, base: u64) -> Option<Holding<'_>> {
+        let (key, ms) = (self.key.as_ref()?, self.shared_ms?);
+        let first = self.first_permit.as_ref()?;
+        let own = self.effective.as_ref().is_some_and(|sent| sent.position > base);
+        let (held, settled) = match (self.phase, self.outcome) {
+            (CallPhase::Open, _) => (false, false),
+            (CallPhase::Started | CallPhase::Doubted, _) | (_, None) => (true, false),
+            (CallPhase::Settled | CallPhase::Abandoned, Some(outcome)) => (outcome.is_kept(), true),
+        };
+        let until = first.at.saturating_add(ms);
+        (own && held).then_some(Holding { key, settled, until })
+    }
+
     pub(super) fn new(id: CallId, step: StepId, lane: Name, position: u64, opened: &CallOpened) -> Self {
         Self {
             arguments: opened.arguments.clone(),
@@ -254,6 +294,7 @@ impl Call {
             rerun: false,
             risk: opened.risk,
             schema: opened.schema,
+            shared_ms: shared_ms(opened),
             step,
             unresolved: None,
             unruled: false,

@@ -7,7 +7,9 @@ use super::run_apply::step_of;
 use crate::call::{CallEvent, CallPhase};
 use crate::ids::CallId;
 use crate::mutants::{Mutant, mutant};
-use crate::records::{Body, CallOpened, EffectResolved, EffectStarted, Key, Name, Record, Resolution};
+use crate::records::{
+    Body, CallOpened, CallServed, EffectResolved, EffectSettled, EffectStarted, Key, Name, Record, Resolution,
+};
 
 type Done = Result<(), Illegal>;
 
@@ -80,12 +82,10 @@ impl RunState {
                 }
             }
             Body::EffectSettled(body) if call.allows(CallEvent::Settled(body.status)) => {
-                let outcome = call.outcome_of(body.status, body.output_error.is_some());
-                call.settle(position, outcome, body.result.as_ref());
-                call.failure.clone_from(&body.failure);
-                call.output_error.clone_from(&body.output_error);
-                call.external_id.clone_from(&body.external_id);
-                call.unruled = body.unruled == Some(true);
+                settle(call, position, body);
+            }
+            Body::CallServed(body) if call.shared_ms.is_some() && call.allows(CallEvent::Done) => {
+                settle(call, position, &as_settled(body));
             }
             Body::EffectDoubted(body) if call.allows(CallEvent::Doubted) => {
                 (call.phase, call.doubt) = (CallPhase::Doubted, Some(body.cause));
@@ -198,6 +198,30 @@ fn start(call: &mut Call, record: &Record, position: u64, body: &EffectStarted) 
     (call.phase, call.doubt, call.rerun, call.outcome) = (CallPhase::Started, None, false, None);
     (call.late, call.unruled) = (None, false);
     Ok(())
+}
+
+/// The outcome of a call is known.
+fn settle(call: &mut Call, position: u64, body: &EffectSettled) {
+    let outcome = call.outcome_of(body.status, body.output_error.is_some());
+    call.settle(position, outcome, body.result.as_ref());
+    call.failure.clone_from(&body.failure);
+    call.output_error.clone_from(&body.output_error);
+    call.external_id.clone_from(&body.external_id);
+    call.unruled = body.unruled == Some(true);
+}
+
+/// What another run did is to this call what its own effect would have been.
+fn as_settled(body: &CallServed) -> EffectSettled {
+    EffectSettled {
+        elapsed_ms: 0,
+        external_id: body.external_id.clone(),
+        failure: body.failure.clone(),
+        output_error: body.output_error.clone(),
+        result: body.result.clone(),
+        status: body.status,
+        unruled: body.unruled,
+        usage: None,
+    }
 }
 
 /// What is said about an effect is said about its newest dispatch: a report of an older one says nothing

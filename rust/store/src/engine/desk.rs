@@ -12,7 +12,9 @@ use holdfast_core::gateway::Gate;
 use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
-use holdfast_core::records::{Actor, Body, Draft, Fold, Record, RecordHash, RunStatus};
+use holdfast_core::records::{
+    Actor, Body, Draft, Fold, Key, KeyScope, Record, RecordHash, RunStatus, WaitOn,
+};
 use holdfast_core::run::{Command, Decided, Envelope, LeaseChange, Request, View, decide_drafted};
 use holdfast_core::state::{RunState, State};
 
@@ -114,6 +116,7 @@ impl Desk<'_> {
         }
         if matches!(request.command, Command::Enter { .. }) {
             self.fetch_ancestors(run)?;
+            self.fetch_key_holder(&request.command)?;
         }
         if asks_capabilities(&request.command) {
             self.fetch_holders(run, &request.command)?;
@@ -188,17 +191,23 @@ impl Desk<'_> {
                 }
             }
             Command::Wait { waits, .. } => {
-                for subject in waits.iter().filter_map(|wait| wait.subject.clone()) {
-                    if self.rows.key_settled(&subject)? {
-                        view.settled_keys.insert(subject);
-                    }
+                for wait in waits.iter().filter(|wait| wait.on == WaitOn::Key) {
+                    self.settled_key(wait.subject.as_ref(), view)?;
                 }
             }
-            Command::Wake { subject: Some(subject), .. } if self.rows.key_settled(subject)? => {
-                view.settled_keys.insert(subject.clone());
-            }
+            Command::Wake { on: WaitOn::Key, subject, .. } => self.settled_key(subject.as_ref(), view)?,
             Command::Erase { .. } => view.open_forks = self.rows.has_open_forks(run)?,
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Notes a key of the whole store that nobody holds without an outcome.
+    fn settled_key(&self, key: Option<&Key>, view: &mut View<'_>) -> Result<()> {
+        if let Some(key) = key
+            && self.rows.key_held(key)?.is_none_or(|held| held.kept_until.is_some())
+        {
+            view.settled_keys.insert(key.clone());
         }
         Ok(())
     }
@@ -217,7 +226,9 @@ impl Desk<'_> {
         if drafts.is_empty() {
             return self.write_rows_only(stream, loaded, lease.as_ref(), start);
         }
-        let projects = loaded.is_none() || drafts.iter().any(|draft| changes_rows(&draft.body));
+        let run = loaded.as_ref().and_then(|loaded| loaded.state.as_run());
+        let projects = loaded.is_none()
+            || drafts.iter().any(|draft| changes_rows(&draft.body) || shares_key(run, draft));
         let before = match &loaded {
             Some(loaded) if projects => project(&loaded.state, loaded.key)?,
             _ => Projection::default(),
@@ -377,6 +388,17 @@ impl Desk<'_> {
         }
         self.working.0.remove(&stream); // its fold still holds what is gone
         Ok((erased, unused))
+    }
+}
+
+/// Whether a record is about a call that has a key of the whole store, which has a row.
+fn shares_key(run: Option<&RunState>, draft: &Draft) -> bool {
+    match &draft.body {
+        Body::CallOpened(opened) => opened.key_scope == Some(KeyScope::Store),
+        _ => {
+            let call = draft.call.and_then(|id| run?.calls.get(&id));
+            call.is_some_and(|call| call.shared_ms.is_some())
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod queue;
 mod reading;
 mod replay;
 mod seal;
+mod shared;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

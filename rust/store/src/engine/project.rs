@@ -46,7 +46,17 @@ fn project_run(run: &RunState, key: i64) -> Result<Projection> {
         key: held.as_str().to_owned(),
         run: key,
         call: None,
-        settled: run.phase.is_ended(),
+        settled: u64::from(run.phase.is_ended()),
+    });
+    let shared = run.calls.values().filter_map(|call| {
+        let holding = call.holding(run.base)?;
+        Some(KeyRow {
+            scope: "store",
+            key: holding.key.as_str().to_owned(),
+            run: key,
+            call: Some(call.id.to_string()),
+            settled: if holding.settled { holding.until } else { 0 },
+        })
     });
     Ok(Projection {
         run: Some(run_row(run, key)?),
@@ -54,7 +64,7 @@ fn project_run(run: &RunState, key: i64) -> Result<Projection> {
         approvals: approvals.collect(),
         grants: run.grants.iter().map(|(id, grant)| grant_row(id.to_string(), grant, key)).collect(),
         grant_uses: uses.collect(),
-        keys: held.collect(),
+        keys: held.chain(shared).collect(),
         names: Vec::new(),
     })
 }
@@ -140,6 +150,9 @@ pub(crate) fn write(rows: &mut dyn Rows, before: &Projection, after: &Projection
     }
     for row in after.keys.iter().filter(|row| !before.keys.contains(row)) {
         rows.put_key(row)?;
+    }
+    for row in before.keys.iter().filter(|row| !after.keys.iter().any(|kept| kept.key == row.key)) {
+        rows.drop_key(row)?;
     }
     for (name, run) in after.names.iter().filter(|named| !before.names.contains(named)) {
         rows.put_name(name, Some(*run))?;

@@ -18,9 +18,10 @@ use super::{carry, differs, tree};
 use crate::cells::count;
 use crate::error::{Result, StoreError};
 use crate::rows::{
-    CarriedFrame, EnvelopeRow, FrameRow, LeafRow, LeaseRow, Look, Projection, SealRow, SealedFrame, StreamRow,
+    CarriedFrame, EnvelopeRow, FrameRow, KeyHeld, LeafRow, LeaseRow, Look, Projection, SealRow, SealedFrame,
+    StreamRow,
 };
-use crate::sqlite::look::{commit_of, parsed};
+use crate::sqlite::look::{commit_of, key_held, parsed};
 use crate::sqlite::open::head;
 use crate::store::Cell;
 
@@ -180,9 +181,11 @@ impl Look for PgLook<'_> {
         Ok(u32::try_from(spent).unwrap_or(u32::MAX))
     }
 
-    fn key_settled(&self, key: &Key) -> Result<bool> {
-        let sql = "SELECT settled FROM keys WHERE scope = 'store' AND key = $1";
-        Ok(self.first(sql, &[key.as_str().into()])?.is_some_and(|row| row.get::<_, i64>(0) == 1))
+    fn key_held(&self, key: &Key) -> Result<Option<KeyHeld>> {
+        let sql = "SELECT streams.id, call, settled FROM keys JOIN streams ON streams.key = keys.run
+                   WHERE scope = 'store' AND keys.key = $1";
+        let found = self.first(sql, &[key.as_str().into()])?;
+        found.map(|row| key_held(row.get(0), row.get(1), row.get(2))).transpose()
     }
 
     fn key_busy(&self, key: &Key) -> Result<bool> {

@@ -38,8 +38,13 @@ pub(super) fn lost_leases(look: &PgLook<'_>, now: &Now) -> Result<Vec<LeaseRow>>
 }
 
 pub(super) fn due_waits(look: &PgLook<'_>, wall_ms: u64, most: usize) -> Result<Vec<DueWait>> {
-    let sql = "SELECT streams.id, step, what, subject, call, until FROM waits
-               JOIN streams ON streams.key = waits.run WHERE until <= $1 ORDER BY until LIMIT $2
+    let sql = "WITH due AS (
+                   (SELECT run, step, n FROM waits WHERE until <= $1 ORDER BY until LIMIT $2)
+                   UNION
+                   (SELECT run, step, n FROM waits WHERE what = 'key' AND NOT EXISTS (
+                       SELECT 1 FROM keys WHERE scope = 'store' AND key = subject AND settled = 0) LIMIT $2))
+               SELECT streams.id, step, what, subject, call, until FROM due
+               JOIN waits USING (run, step, n) JOIN streams ON streams.key = waits.run
                FOR UPDATE OF waits SKIP LOCKED";
     let due = |row: &Row| {
         let wait = wait_of((row.get(2), row.get(3), row.get(4), row.get(5)))?;

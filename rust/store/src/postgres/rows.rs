@@ -20,7 +20,8 @@ use crate::cells;
 use crate::error::{Result, StoreError};
 use crate::rows::{
     ApprovalRow, Candidate, CarriedFrame, DueWait, EnvelopeRow, Filter, FrameRow, GrantRow, GrantUseRow,
-    KeyRow, LeafRow, LeaseRow, Look, Projection, Rows, RunRow, SealRow, SealedFrame, StepRow, StreamRow,
+    KeyHeld, KeyRow, LeafRow, LeaseRow, Look, Projection, Rows, RunRow, SealRow, SealedFrame, StepRow,
+    StreamRow,
 };
 use crate::store::Cell;
 
@@ -210,13 +211,25 @@ impl Rows for PgRows<'_> {
     }
 
     fn put_key(&mut self, row: &KeyRow) -> Result<()> {
-        // Who holds a key keeps it: somebody who did not see the holder is run again.
-        self.put_one(
-            "INSERT INTO keys (scope, key, run, call, settled) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (scope, key) DO UPDATE SET call = excluded.call, settled = excluded.settled
-             WHERE keys.run = excluded.run",
-            cells::of_key(row),
-        )
+        // Somebody who did not see the holder is run again.
+        let sql = "INSERT INTO keys (scope, key, run, call, settled) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (scope, key) DO UPDATE
+             SET run = excluded.run, call = excluded.call, settled = excluded.settled
+             WHERE keys.run = excluded.run OR keys.scope = 'store' AND keys.settled > 0
+             AND (excluded.settled = 0 OR keys.settled < excluded.settled)";
+        self.wakes |= row.settled > 0;
+        match row.scope {
+            "run" => self.put_one(sql, cells::of_key(row)),
+            _ => self.put(sql, cells::of_key(row)),
+        }
+    }
+
+    fn drop_key(&mut self, row: &KeyRow) -> Result<()> {
+        self.wakes = true;
+        let sql =
+            "DELETE FROM keys WHERE scope = $1 AND key = $2 AND run = $3 AND call IS NOT DISTINCT FROM $4";
+        let key = row.key.as_str();
+        self.put(sql, [row.scope.into(), key.into(), row.run.into(), row.call.clone().into()])
     }
 
     fn put_name(&mut self, name: &Name, run: Option<RunId>) -> Result<()> {
@@ -420,8 +433,8 @@ impl Look for PgRows<'_> {
     fn grant_spent(&self, grant: GrantId) -> Result<u32> {
         self.look.grant_spent(grant)
     }
-    fn key_settled(&self, key: &Key) -> Result<bool> {
-        self.look.key_settled(key)
+    fn key_held(&self, key: &Key) -> Result<Option<KeyHeld>> {
+        self.look.key_held(key)
     }
     fn key_busy(&self, key: &Key) -> Result<bool> {
         self.look.key_busy(key)

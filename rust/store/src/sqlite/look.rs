@@ -17,7 +17,8 @@ use super::{carry, failed, open, tree};
 use crate::cells::signed;
 use crate::error::{Result, StoreError};
 use crate::rows::{
-    CarriedFrame, EnvelopeRow, FrameRow, LeafRow, LeaseRow, Look, Projection, SealRow, SealedFrame, StreamRow,
+    CarriedFrame, EnvelopeRow, FrameRow, KeyHeld, LeafRow, LeaseRow, Look, Projection, SealRow, SealedFrame,
+    StreamRow,
 };
 
 /// Rows as one connection sees them.
@@ -105,6 +106,12 @@ pub(super) fn lease_row(row: &Row<'_>) -> Result<Option<LeaseRow>> {
     let lease = Lease { boot_id, expires_boot_ms: unsigned(until)?, fence: Fence(epoch, n), owner };
     let (run, step) = (parsed(&text(0)?.unwrap_or_default())?, parsed(&text(1)?.unwrap_or_default())?);
     Ok(Some(LeaseRow { run, step, lease, process: text(7)?.unwrap_or_default() }))
+}
+
+/// Of the columns run, call, settled.
+pub(crate) fn key_held(run: &str, call: &str, settled: i64) -> Result<KeyHeld> {
+    let kept_until = u64::try_from(settled).ok().filter(|until| *until > 0);
+    Ok(KeyHeld { run: parsed(run)?, call: parsed(call)?, kept_until })
 }
 
 impl Look for SqlLook<'_> {
@@ -206,12 +213,14 @@ impl Look for SqlLook<'_> {
         Ok(u32::try_from(spent).unwrap_or(u32::MAX))
     }
 
-    fn key_settled(&self, key: &Key) -> Result<bool> {
-        let sql = "SELECT settled FROM keys WHERE scope = 'store' AND key = ?1";
+    fn key_held(&self, key: &Key) -> Result<Option<KeyHeld>> {
+        let sql = "SELECT streams.id, call, settled FROM keys JOIN streams ON streams.key = keys.run
+                   WHERE scope = 'store' AND keys.key = ?1";
         let mut statement = self.0.prepare_cached(sql).map_err(|e| failed(&e))?;
-        let found: Option<i64> =
-            statement.query_row([key.as_str()], |row| row.get(0)).optional().map_err(|e| failed(&e))?;
-        Ok(found == Some(1))
+        let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let found: Option<(String, String, i64)> =
+            statement.query_row([key.as_str()], row).optional().map_err(|e| failed(&e))?;
+        found.map(|(run, call, settled)| key_held(&run, &call, settled)).transpose()
     }
 
     fn key_busy(&self, key: &Key) -> Result<bool> {

@@ -17,7 +17,8 @@ use crate::cells::{self, signed};
 use crate::error::{Result, StoreError};
 use crate::rows::{
     ApprovalRow, Candidate, CarriedFrame, DueWait, EnvelopeRow, Filter, FrameRow, GrantRow, GrantUseRow,
-    KeyRow, LeafRow, LeaseRow, Look, Projection, Rows, RunRow, SealRow, SealedFrame, StepRow, StreamRow,
+    KeyHeld, KeyRow, LeafRow, LeaseRow, Look, Projection, Rows, RunRow, SealRow, SealedFrame, StepRow,
+    StreamRow,
 };
 
 /// Rows as the turn's transaction sees and writes them.
@@ -248,11 +249,18 @@ impl Rows for SqlRows<'_> {
     }
 
     fn put_key(&mut self, row: &KeyRow) -> Result<()> {
-        self.one(
+        self.execute(
             "INSERT INTO keys (scope, key, run, call, settled) VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT (scope, key) DO UPDATE SET run = ?3, call = ?4, settled = ?5",
+             ON CONFLICT (scope, key) DO UPDATE SET run = ?3, call = ?4, settled = ?5
+             WHERE run = ?3 OR scope = 'store' AND settled > 0 AND (?5 = 0 OR settled < ?5)",
             params_from_iter(cells::of_key(row)),
         )
+        .map(|_| ())
+    }
+
+    fn drop_key(&mut self, row: &KeyRow) -> Result<()> {
+        let sql = "DELETE FROM keys WHERE scope = ?1 AND key = ?2 AND run = ?3 AND call IS ?4";
+        self.execute(sql, params![row.scope, row.key, row.run, row.call]).map(|_| ())
     }
 
     fn put_name(&mut self, name: &Name, run: Option<RunId>) -> Result<()> {
@@ -414,8 +422,12 @@ impl Rows for SqlRows<'_> {
     }
 
     fn due_waits(&mut self, wall_ms: u64, most: usize) -> Result<Vec<DueWait>> {
-        let sql = "SELECT streams.id, step, what, subject, call, until FROM waits
-                   JOIN streams ON streams.key = waits.run WHERE until <= ?1 ORDER BY until LIMIT ?2";
+        let sql = "SELECT streams.id, step, what, subject, call, until FROM (
+                       SELECT * FROM (SELECT * FROM waits WHERE until <= ?1 ORDER BY until LIMIT ?2)
+                       UNION ALL
+                       SELECT * FROM (SELECT * FROM waits WHERE what = 'key' AND NOT EXISTS (
+                           SELECT 1 FROM keys WHERE scope = 'store' AND key = subject AND settled = 0) LIMIT ?2)
+                   ) AS due JOIN streams ON streams.key = due.run";
         let mut statement = self.look.0.prepare_cached(sql).map_err(|e| failed(&e))?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let mut rows = statement.query((signed(wall_ms), most)).map_err(|e| failed(&e))?;
@@ -498,8 +510,8 @@ impl Look for SqlRows<'_> {
     fn grant_spent(&self, grant: GrantId) -> Result<u32> {
         self.look.grant_spent(grant)
     }
-    fn key_settled(&self, key: &Key) -> Result<bool> {
-        self.look.key_settled(key)
+    fn key_held(&self, key: &Key) -> Result<Option<KeyHeld>> {
+        self.look.key_held(key)
     }
     fn key_busy(&self, key: &Key) -> Result<bool> {
         self.look.key_busy(key)

@@ -1,0 +1,98 @@
+//! Keys of the whole store: who holds one, and what came of it there.
+
+use holdfast_core::canonical::to_bytes;
+use holdfast_core::content::Content;
+use holdfast_core::gateway::{Entering, HeldOutcome};
+use holdfast_core::ids::{RunId, StreamId};
+use holdfast_core::records::{EffectStatus, Privacy};
+use holdfast_core::run::{Command, KeyHolder, Payload};
+use holdfast_core::state::{Call, Outcome, RunState};
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::gateway::value_at;
+use crate::error::{Result, StoreError};
+use crate::rows::KeyHeld;
+
+impl Desk<'_> {
+    /// Loads the run that holds the key which a call comes with.
+    pub(super) fn fetch_key_holder(&mut self, command: &Command) -> Result<()> {
+        let Command::Enter { call, .. } = command else { return Ok(()) };
+        if let Some(held) = self.key_held(call)? {
+            self.state(StreamId::Run(held.run))?;
+        }
+        Ok(())
+    }
+
+    /// Who holds the key that a call comes with. What has outlived its time is nobody's.
+    fn key_held(&self, entering: &Entering) -> Result<Option<KeyHeld>> {
+        let (Some(_), Some(key)) = (entering.key_shared_ms, &entering.key) else { return Ok(None) };
+        let over = |held: &KeyHeld| held.kept_until.is_some_and(|until| until <= self.now.wall_ms);
+        Ok(self.rows.key_held(key)?.filter(|held| !over(held)))
+    }
+
+    /// The same as the call that comes must know it, if it is another run.
+    pub(super) fn key_holder(&self, run: RunId, entering: &Entering) -> Result<Option<KeyHolder>> {
+        let Some(held) = self.key_held(entering)?.filter(|held| held.run != run) else { return Ok(None) };
+        let lost = || StoreError::Corrupt("who holds a key of the store cannot be read".to_owned());
+        let holder = self.run_of(held.run)?;
+        let call = holder.calls.get(&held.call).ok_or_else(lost)?;
+        let Some(given) = self.value_in(holder, Some(call.opened), Some(&call.arguments))? else {
+            return Ok(Some(KeyHolder::Forgotten));
+        };
+        let (same_kind, same_tool) = (call.kind == entering.kind, call.name == entering.tool.name);
+        if !same_kind || !same_tool || comparable(&given)? != comparable(&entering.arguments.value)? {
+            return Ok(Some(KeyHolder::Other));
+        }
+        if held.kept_until.is_none() {
+            return Ok(Some(KeyHolder::Open));
+        }
+        let Some(outcome) = self.held_outcome(holder, call)? else { return Ok(Some(KeyHolder::Forgotten)) };
+        Ok(Some(KeyHolder::Settled { run: holder.id, call: call.id, outcome: Box::new(outcome) }))
+    }
+
+    /// What came of a call, with its values; none, if they were erased.
+    fn held_outcome(&self, run: &RunState, call: &Call) -> Result<Option<HeldOutcome>> {
+        let told = call.failure.as_ref().and_then(|failure| failure.message.as_ref());
+        let result = self.value_in(run, call.result_at, call.result.as_ref())?;
+        let message = self.value_in(run, call.result_at, told)?;
+        if call.result.is_some() != result.is_some() {
+            return Ok(None);
+        }
+        let payload = |content: Option<&Content>, value: Option<Value>| {
+            let privacy = content.map_or(Privacy::Internal, |content| content.privacy);
+            value.map(|value| Payload { privacy, value })
+        };
+        let failed = call.outcome == Some(Outcome::WriteFailed);
+        Ok(Some(HeldOutcome {
+            external_id: call.external_id.clone(),
+            failure: call.failure.clone(),
+            message: payload(told, message),
+            output_error: call.output_error.clone(),
+            result: payload(call.result.as_ref(), result),
+            status: if failed { EffectStatus::Failed } else { EffectStatus::Succeeded },
+            unruled: call.unruled,
+        }))
+    }
+
+    fn value_in(&self, run: &RunState, at: Option<u64>, content: Option<&Content>) -> Result<Option<Value>> {
+        match (at, content) {
+            (Some(at), Some(content)) => value_at(&*self.rows, self.store, run, at, content),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Arguments as they can be compared over runs. What stands for a secret is another text in each run, so that
+/// nobody can tell equal secrets: only its name counts.
+fn comparable(arguments: &Value) -> Result<Vec<u8>> {
+    let mut arguments = arguments.clone();
+    if let Some(members) = arguments.as_object_mut() {
+        for value in members.values_mut() {
+            if let Some(handle) = value.as_object_mut().filter(|one| one.contains_key("$secret")) {
+                handle.remove("digest");
+            }
+        }
+    }
+    Ok(to_bytes(&arguments)?)
+}
