@@ -52,11 +52,11 @@ CONTESTANTS = [OURS, DBOS]
 class Size:
     """How much is measured."""
 
-    rounds: int = 5
+    rounds: int = 3
     workers: tuple[int, ...] = (1, 4, 16)
-    jobs: int = 800
+    jobs: int = 320
     lanes: int = 16
-    latencies: int = 300
+    latencies: int = 150
     records: int = 100_000
     windows: int = 10
     idle: tuple[int, ...] = (0, 100, 400)

@@ -4,6 +4,8 @@ PostgreSQL server (test_postgres_runtime.py).
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -64,7 +66,7 @@ def test_whoever_comes_second_waits_until_the_outcome_of_the_first_is_known(
 
     @rt.agent
     async def pay(ctx: hf.Context) -> str:
-        return str(await ctx.call(breaks, what="refund", key=KEY))
+        return await ctx.call(breaks, what="refund", key=KEY)
 
     first, second, third = (rt.run_sync(pay) for _ in range(3))
     assert [run.waiting_on[0]["on"] for run in (first, second, third)] == ["doubt", "key", "key"]
@@ -121,7 +123,7 @@ def test_what_did_nothing_leaves_the_key_and_what_failed_is_everybodys(
 
     @rt.agent(attempts=1)
     async def pay(ctx: hf.Context) -> str:
-        return str(await ctx.call(tries, what="refund", key=KEY))
+        return await ctx.call(tries, what="refund", key=KEY)
 
     first, second = rt.run_sync(pay), rt.run_sync(pay)
     if isinstance(how, hf.NoEffect):
@@ -169,7 +171,7 @@ def test_a_secret_is_the_same_by_its_name(rt: hf.Runtime, provider: Provider) ->
 
     @rt.agent
     async def pay(ctx: hf.Context) -> str:
-        return str(await ctx.call(charge, what="card", token=hf.Secret("tok_1", name="card"), key=KEY))
+        return await ctx.call(charge, what="card", token=hf.Secret("tok_1", name="card"), key=KEY)
 
     assert [rt.run_sync(pay).result for _ in range(2)] == 2 * ["receipt for card"]
     assert provider.sent == {"card": 1}
@@ -201,7 +203,7 @@ def test_a_fork_of_the_holder_does_not_hold_what_its_parent_does(
 def test_a_key_of_the_store_is_for_calls_and_says_how_long_it_is_kept(rt: hf.Runtime) -> None:
     for bad in ({"scope": "galaxy"}, {"ttl": 5}, {"scope": "store", "ttl": 0}, {"scope": "store", "ttl": -1}):
         with pytest.raises(hf.HoldfastError, match="bad_arguments"):
-            hf.Key("k", **bad)  # type: ignore[arg-type]
+            hf.Key("k", **bad)
 
     @rt.agent(attempts=1)
     async def asks(ctx: hf.Context) -> None:
@@ -213,6 +215,105 @@ def test_a_key_of_the_store_is_for_calls_and_says_how_long_it_is_kept(rt: hf.Run
 
     assert "only calls" in str(rt.run_sync(asks).error)
     assert "horizon_ms" in str(rt.run_sync(far).error)
+
+
+def test_a_result_is_ruled_about_where_it_is_served(rt: hf.Runtime, provider: Provider) -> None:
+    @rt.hook("after_tool_call", rights=["rewrite_tool_result"])
+    def hides(subject: hf.gateway.Subject) -> object:
+        return hf.gateway.rewrite("***") if subject.agent == "intern" else None
+
+    async def pay(ctx: hf.Context) -> str:
+        return str(await ctx.call("send", what="refund", key=KEY))
+
+    for name in ("admin", "intern"):
+        rt.agent(name=name)(pay)
+    assert [rt.run_sync(name).result for name in ("admin", "intern")] == ["receipt for refund", "***"]
+    assert provider.sent == {"refund": 1}
+    assert rt.store.verify().ok
+
+
+def test_who_may_not_do_it_cannot_guess_what_was_done(rt: hf.Runtime, pays: hf.Agent[..., Any]) -> None:
+    rt.run_sync(pays, "refund")
+    rt.hook("before_tool_call", rights=["deny"])(lambda _: hf.gateway.deny("not.this.one"))
+    errors = [rt.run_sync(pays, what).error for what in ("refund", "a guess")]
+    assert {error.code for error in errors if error is not None} == {"denied"}, errors
+
+
+def test_a_runs_own_key_may_be_called_like_one_of_the_store(rt: hf.Runtime, provider: Provider) -> None:
+    @rt.tool(effect="write")
+    def tries(what: str) -> str:
+        if provider.send(what) and provider.sent[what] == 1:
+            raise hf.NoEffect("not now")
+        return "done"
+
+    @rt.agent(attempts=1)
+    async def pay(ctx: hf.Context) -> str:
+        return await ctx.call(tries, what="refund", key=KEY)
+
+    first = rt.resume_sync(rt.start_sync(pay, key="order 42"))
+    assert (first.status, rt.run_sync(pay).result, provider.sent) == ("failed", "done", {"refund": 2})
+    assert rt.store.verify().ok
+
+
+def test_a_call_that_was_served_is_not_the_one_that_did_it(rt: hf.Runtime, provider: Provider) -> None:
+    """It was sent off and did nothing; then another run did it; then it is served."""
+
+    def undo(*_: object) -> str:
+        return provider.send("undo")
+
+    @rt.tool(effect="write", compensate=undo)
+    def book(what: str) -> str:
+        if provider.send(what) and provider.sent[what] == 1:
+            raise hf.NoEffect("not now")
+        return f"booking {provider.sent[what]}"
+
+    def claimed() -> hf.Claim:
+        claim = rt.store.claim(worker="w", run=rt.store.create_run(agent="travels"))
+        assert claim is not None
+        return claim
+
+    one, two, three = claimed(), claimed(), claimed()
+    with pytest.raises(hf.NoEffect):
+        rt.gateway.call(one, book, key=KEY, what="hotel")
+    booked = [rt.gateway.call(claim, book, key=KEY, what="hotel") for claim in (two, one)]
+    assert booked == ["booking 2", "booking 2"]
+    with pytest.raises(hf.HoldfastError, match="no_such_call"):
+        rt.gateway.compensate(one, rt.store.state(one.run)["keys"]["order 42"])
+    rt.gateway.compensate(two, rt.store.state(two.run)["keys"]["order 42"])
+    assert rt.gateway.call(three, book, key=KEY, what="hotel") == "booking 3"
+    assert (provider.sent, rt.store.verify().ok) == ({"hotel": 3, "undo": 1}, True)
+
+
+DIES = """
+import os, sys
+import holdfast as hf
+with hf.Runtime(sys.argv[1], suspend_grace=0.05) as rt:
+    rt.tool(effect="read", name="fetch")(lambda what: os._exit(9))
+    @rt.agent
+    async def look(ctx):
+        return await ctx.call("fetch", what="row", key=hf.Key("order 42", scope="store"))
+    rt.run_sync(look)
+"""
+
+
+def test_a_read_that_nobody_will_end_has_nobody_wait(tmp_path: Path, provider: Provider) -> None:
+    """Its worker died in it, and its run was cancelled. In a fork that was cut in it, it is simply read."""
+    died = subprocess.run([sys.executable, "-c", DIES, str(tmp_path / "runs")], check=False)
+    assert died.returncode == 9
+    with hf.Runtime(tmp_path / "runs", suspend_grace=0.05) as rt:
+        rt.tool(effect="read", name="fetch")(provider.send)
+
+        @rt.agent
+        async def look(ctx: hf.Context) -> str:
+            return str(await ctx.call("fetch", what="row", key=KEY))
+
+        (left,) = rt.runs.list()
+        started = [record.seq for record in rt.store.read(left.id) if record.kind == "effect.started"]
+        fork = rt.fork(left.id, at=started[0], by="dana")
+        rt.cancel(left.id, by="dana")
+        assert (rt.run_sync(look).result, provider.sent) == ("receipt for row", {"row": 1})
+        assert (rt.resume_sync(fork).result, provider.sent) == ("receipt for row", {"row": 2})
+        assert rt.store.verify().ok
 
 
 def test_a_key_is_given_up_when_its_time_is_over(tmp_path: Path, provider: Provider) -> None:
@@ -238,3 +339,25 @@ def test_a_key_is_given_up_when_its_time_is_over(tmp_path: Path, provider: Provi
     assert hf.doctor(tmp_path / "runs", rebuild=True).report.ok
     with hf.open(tmp_path / "runs") as store:
         assert store.sql(holder) == [{"id": later[0].id}], "rows that are made anew are the same"
+
+
+def test_what_became_known_late_is_kept_from_then_on(tmp_path: Path, provider: Provider) -> None:
+    clock = FakeClock()
+    with hf.Runtime(tmp_path / "runs", clock=clock, suspend_grace=0.05) as rt:
+
+        @rt.tool(effect="write")
+        def breaks(what: str) -> str:
+            provider.send(what)
+            raise RuntimeError("the line is dead")
+
+        @rt.agent
+        async def pay(ctx: hf.Context) -> str:
+            return await ctx.call(breaks, what="refund", key=hf.Key("order 42", scope="store", ttl=3600))
+
+        first, second = rt.run_sync(pay), rt.run_sync(pay)
+        clock.advance(seconds=7200)
+        (doubt,) = rt.effects.list(in_doubt=True)
+        rt.effects.resolve(doubt.id, by="dana", happened="no. 7")
+        rt.worker().run_until_idle_sync()
+        assert [rt.runs.get(run.id).result for run in (first, second)] == ["no. 7", "no. 7"]
+        assert (provider.sent, rt.store.verify().ok) == ({"refund": 1}, True)

@@ -129,7 +129,7 @@ def test_no_effect_is_repeated_and_no_run_lost_under_a_killer(
 
     seed, budget = new_seed(), seconds()
     rng = random.Random(seed)
-    kills_wanted = 120 if budget is None else 10**9
+    kills_wanted = 200 if budget is None else 10**9
     end = time.monotonic() + (budget or 420.0)
     runs: dict[str, str] = {}
     cancelled: set[str] = set()

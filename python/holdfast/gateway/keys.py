@@ -22,8 +22,7 @@ class Key:
     Attributes:
         name: what it is called.
         scope: ``run``, which is what a plain string means, or ``store``.
-        ttl: how many seconds a key of the store is kept, counted from the first start; 30 days, unless given.
-            One whose outcome is not known is kept for as long as that.
+        ttl: how many seconds a key of the store is kept once its outcome is known; 30 days, unless given.
 
     >>> Key("refund of order 42", scope="store", ttl=7 * DAY).shared_ms
     604800000
@@ -34,12 +33,16 @@ class Key:
     ttl: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise refuse("bad_arguments", "a key has a name, which is a text")
         if self.scope not in ("run", "store"):
             raise refuse("bad_arguments", f"a key reaches over a run or the store, not {self.scope!r}")
-        if self.ttl is not None and (self.scope == "run" or not self.ttl > 0):
-            raise refuse(
-                "bad_arguments", "a key of the store is kept for more than 0 s; one of a run with it"
-            )
+        if self.ttl is None:
+            return
+        if self.scope == "run":
+            raise refuse("bad_arguments", "a key of a run is kept as long as the run")
+        if not isinstance(self.ttl, int | float) or not 0 < self.ttl < float("inf"):
+            raise refuse("bad_arguments", "a key of the store is kept for some seconds")
 
     @property
     def shared_ms(self) -> int | None:

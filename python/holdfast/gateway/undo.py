@@ -50,8 +50,9 @@ class Undoing(Tool[..., Any]):
         state = store.state(claim.run)
         found = state["calls"].get(call)
         undoing = gateway.tools.get(f"{found['name']}.undo") if found else None
-        # One that was never sent off here is another run's, which may undo it.
-        happened = found and found["dispatch"] and found.get("outcome") in ("succeeded", "compensated")
+        # What another run did is that one's to undo.
+        mine = found is not None and not found.get("served")
+        happened = mine and found.get("outcome") in ("succeeded", "compensated")
         if not happened or undoing is None or found["step"] != claim.step or found["opened"] <= state["base"]:
             code = "no_such_call"
             raise CommandError(

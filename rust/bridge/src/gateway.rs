@@ -261,6 +261,7 @@ impl Shape {
             kind: self.kind,
             lane: self.lane,
             recorded: self.recorded,
+            result_hooks: false,
             redact: self.redact,
             reserve: self.reserve,
             rooms: None,

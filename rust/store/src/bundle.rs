@@ -4,7 +4,7 @@ use holdfast_core::evidence::{BundleError, StreamAudit, line};
 use holdfast_core::frame::split;
 use holdfast_core::state::RunState;
 
-use crate::verify::read_all;
+use crate::pages::read_all;
 
 /// Lines of a stream's file, as they come.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod engine;
 pub mod error;
 pub mod open;
+mod pages;
 pub mod postgres;
 pub mod rows;
 mod seals;

@@ -3,6 +3,7 @@
 //! trusted that can be computed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::chain::{self, Auditor, ChainError};
@@ -13,11 +14,12 @@ use holdfast_core::frame::Kept;
 use holdfast_core::ids::StreamId;
 use holdfast_core::limits;
 use holdfast_core::mutants::{Mutant, mutant};
-use holdfast_core::records::{Body, Fold, ReadError, Record, RecordHash};
+use holdfast_core::records::{Body, Fold, Record, RecordHash};
 use holdfast_core::state::{RunState, State};
 
-use crate::engine::{Engine, fold_run_at, openings, project, snapshot, texts};
+use crate::engine::{Engine, fold_run_at, openings, project, snapshot};
 use crate::error::{Result, StoreError};
+use crate::pages::{Page, Read};
 use crate::rows::{FrameRow, StreamRow};
 use crate::seals::{self, Sealed};
 use crate::store::Store;
@@ -148,28 +150,6 @@ fn find(store: &dyn Store, stream: StreamId) -> Result<Option<StreamRow>> {
     Ok(row)
 }
 
-/// A record and the hash of its text.
-type Read = std::result::Result<(Record, RecordHash), ReadError>;
-
-/// Reads records on every processor: nearly all of an audit's time goes into it.
-pub(crate) fn read_all(texts: &[&[u8]]) -> Vec<Read> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(limits::AUDIT_THREADS_MAX);
-    let each = texts.len().div_ceil(threads).max(limits::AUDIT_RECORDS_MIN);
-    if texts.len() <= each {
-        return chain::read_all(texts);
-    }
-    std::thread::scope(|scope| {
-        let (first, rest) = texts.split_at(each);
-        let others: Vec<_> =
-            rest.chunks(each).map(|texts| scope.spawn(move || chain::read_all(texts))).collect();
-        let mut read = chain::read_all(first);
-        for other in others {
-            read.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        read
-    })
-}
-
 struct Audit<'a> {
     store: &'a dyn Store,
     report: Report,
@@ -297,43 +277,48 @@ impl Audit<'_> {
         Ok(head.hash)
     }
 
-    /// Walks the frames page by page; whether all were good.
+    /// Walks the frames page by page; whether all were good. The next page is read meanwhile.
     fn frames(&mut self, row: &StreamRow, walk: &mut Walk) -> Result<bool> {
-        while walk.auditor.head().seq < row.last_seq {
-            let mut frames = Vec::new();
-            let after = walk.auditor.head().seq;
-            self.store.look(&mut |look| {
-                frames = look.frames(row.key, after)?;
-                Ok(())
-            })?;
-            let all = frames.len();
-            frames.retain(|frame| frame.first_seq <= row.last_seq);
-            walk.beyond |= frames.len() < all;
-            if frames.is_empty() {
-                let (seq, what) = (after + 1, "the frame is missing");
+        let store = self.store;
+        let mut page = if row.last_seq > 0 { Some(Page::read(store, row, 0)?) } else { None };
+        while let Some(this) = page {
+            walk.beyond |= this.beyond;
+            let Some(last) = this.last_seq() else {
+                let (seq, what) = (walk.auditor.head().seq + 1, "the frame is missing");
                 self.problem(Code::RecordMissing, Some(row.id), Some(seq), None, what);
                 return Ok(false);
+            };
+            let (good, next) = std::thread::scope(|scope| {
+                let more = last < row.last_seq;
+                let next = more.then(|| scope.spawn(move || Page::read(store, row, last)));
+                let good = self.page(row, this, walk);
+                let next = next.map(|next| next.join().unwrap_or_else(|panic| resume_unwind(panic)));
+                (good, next)
+            });
+            if !good? || self.stopped {
+                return Ok(self.stopped);
             }
-            // Frames whose records cannot be told apart have none here, and are named in their place.
-            let split: Vec<_> = frames.iter().map(texts).collect();
-            let all: Vec<&[u8]> = split.iter().flatten().flatten().copied().collect();
-            let mut read = read_all(&all).into_iter();
-            for (frame, texts) in frames.iter().zip(split) {
-                let texts = texts.map(|texts| read.by_ref().take(texts.len()));
-                if let Err(error) = self.frame(row, frame, texts, walk) {
-                    let seq = walk.current;
-                    if error.is_of_engine() {
-                        return Err(error);
-                    }
-                    let (code, what) = (error.code(), error.to_string());
-                    self.problem(code, Some(row.id), Some(seq), Some(frame.pos), what);
-                    return Ok(false);
+            page = next.transpose()?;
+        }
+        Ok(true)
+    }
+
+    /// One page; whether all of it was good, as far as it was looked at.
+    fn page(&mut self, row: &StreamRow, page: Page, walk: &mut Walk) -> Result<bool> {
+        for (frame, read) in page.frames {
+            if let Err(error) = self.frame(row, &frame, read, walk) {
+                let seq = walk.current;
+                if error.is_of_engine() {
+                    return Err(error);
                 }
-                self.report.frames += 1;
-                if !(self.progress)(self.report.frames, self.total) {
-                    self.stopped = true;
-                    return Ok(true);
-                }
+                let (code, what) = (error.code(), error.to_string());
+                self.problem(code, Some(row.id), Some(seq), Some(frame.pos), what);
+                return Ok(false);
+            }
+            self.report.frames += 1;
+            if !(self.progress)(self.report.frames, self.total) {
+                self.stopped = true;
+                return Ok(true);
             }
         }
         Ok(true)
@@ -343,7 +328,7 @@ impl Audit<'_> {
         &mut self,
         row: &StreamRow,
         frame: &FrameRow,
-        read: Result<impl ExactSizeIterator<Item = Read>>,
+        read: Result<Vec<Read>>,
         walk: &mut Walk,
     ) -> Result<()> {
         let corrupt = |what: String| Err(StoreError::Corrupt(format!("frame {}: {what}", frame.pos)));

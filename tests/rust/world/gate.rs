@@ -64,6 +64,7 @@ pub fn entering(spec: ToolSpec, key_text: &str, args: Value) -> Entering {
         kind: CallKind::Tool,
         lane: name("0"),
         recorded: None,
+        result_hooks: false,
         redact: vec![],
         reserve: Amounts::default(),
         rooms: None,

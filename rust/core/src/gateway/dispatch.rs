@@ -33,7 +33,9 @@ impl Case<'_> {
         if call.is_some_and(|call| !call.allows(CallEvent::Started)) {
             return Err(Refused::CallBusy);
         }
-        if let Some(holder) = self.view.key_holder.as_ref().filter(|_| !mutant(Mutant::KeyOfOneRun)) {
+        // A read that was on its way may go again, whatever others did meanwhile.
+        let free = call.is_some_and(|call| call.phase == CallPhase::Started) || mutant(Mutant::KeyOfOneRun);
+        if let Some(holder) = self.view.key_holder.as_ref().filter(|_| !free) {
             return self.held_elsewhere(caller, id, holder, drafts);
         }
         if lacks_sandbox(caller) {

@@ -22,7 +22,7 @@ use crate::records::{
     ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, ForkEffects, GrantSpent, Key,
     Name, Privacy, Resolution, ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
 };
-use crate::run::{Case, Claim, Decided, KeyHolder, Refused};
+use crate::run::{Case, Claim, Decided, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
 use crate::transitions::RunPhase;
 
@@ -82,11 +82,6 @@ impl Case<'_> {
         let settled = known.is_some_and(|call| call.phase == CallPhase::Settled && !call.rerun);
         if self.repeats_parent(run, entering) && !settled {
             return Err(Refused::ForkWouldRepeat);
-        }
-        match &self.view.key_holder {
-            Some(KeyHolder::Other) if !settled => return Err(Refused::IdempotencyConflict),
-            Some(KeyHolder::Forgotten) if !settled => return Err(Refused::KeyForgotten),
-            _ => {}
         }
         match known {
             None => self.rooms(&caller, None, Vec::new()),

@@ -63,6 +63,9 @@ pub struct Entering {
     pub lane: Name,
     /// In a replayed step: the recorded call that it is.
     pub recorded: Option<CallId>,
+    /// There are hooks that are to rule about its result.
+    #[serde(default)]
+    pub result_hooks: bool,
     /// What nobody on the way is shown of the arguments, beside what rules say.
     #[serde(default)]
     pub redact: Vec<Name>,

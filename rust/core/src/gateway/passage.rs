@@ -177,6 +177,7 @@ impl Passage {
         evaluators: Arc<[Name]>,
     ) -> (Self, Ask) {
         entering.decision_hooks = hooks.at(HookPoint::AfterApprovalDecision, 0).is_some();
+        entering.result_hooks = hooks.at(HookPoint::AfterToolCall, 0).is_some();
         let rooms = Rooms {
             approval_hooks: hooks.at(HookPoint::BeforeApprovalRequest, 0).is_some(),
             based_on: None,

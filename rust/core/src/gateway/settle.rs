@@ -281,7 +281,7 @@ impl Case<'_> {
         };
         let (Some(call), Some(_)) = (succeeded(id), succeeded(by)) else { return Err(Refused::NoSuchCall) };
         // What another run did under the same key is not undone here.
-        if id == by || call.dispatch == 0 || !call.allows(CallEvent::Compensated) {
+        if id == by || call.served || !call.allows(CallEvent::Compensated) {
             return Err(Refused::NotRunning);
         }
         let mut sealed = Vec::new();

@@ -33,7 +33,7 @@ impl Case<'_> {
         // Nothing that would have let it act is written: a grant is not spent on what somebody else did.
         drafts.retain(|draft| !matches!(draft.body, Body::GrantSpent(_)));
         match holder {
-            KeyHolder::Forgotten => Err(Refused::KeyForgotten), // as at the door
+            KeyHolder::Forgotten => Err(Refused::KeyForgotten),
             KeyHolder::Other => Err(Refused::IdempotencyConflict),
             KeyHolder::Open => {
                 let subject = caller.entering.key.clone();
@@ -42,6 +42,8 @@ impl Case<'_> {
             }
             KeyHolder::Settled { run, call: by, outcome } => {
                 let mut sealed = Vec::new();
+                let whole = outcome.status == EffectStatus::Succeeded && outcome.output_error.is_none();
+                let unruled = outcome.unruled || whole && caller.entering.result_hooks;
                 let failure = match &outcome.failure {
                     Some(failure) => {
                         let message = seal_into(outcome.message.as_ref(), &self.source, &mut sealed)?;
@@ -59,10 +61,10 @@ impl Case<'_> {
                     output_error,
                     result: seal_into(outcome.result.as_ref(), &self.source, &mut sealed)?,
                     status: outcome.status,
-                    unruled: outcome.unruled.then_some(true),
+                    unruled: unruled.then_some(true),
                 };
                 drafts.push(Draft { sealed, ..self.of_call(caller, call, body) });
-                let gate = if outcome.unruled { Gate::RuleResult { call } } else { Gate::Served { call } };
+                let gate = if unruled { Gate::RuleResult { call } } else { Gate::Served { call } };
                 Ok(Decided { gate: Some(gate), ..Decided::of(drafts) })
             }
         }

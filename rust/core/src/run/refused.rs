@@ -94,7 +94,7 @@ pub enum Refused {
     IdempotencyConflict,
     #[error("a call of an attached step needs a key")]
     KeyNeeded,
-    #[error("another run did this under the same key of the store, and what came of it was erased")]
+    #[error("this was done under the same key of the store, and what came of it is no longer known")]
     KeyForgotten,
     #[error("the call is being made")]
     CallBusy,

@@ -90,7 +90,7 @@ pub enum LeaseChange {
 pub enum KeyHolder {
     /// It is another call than the one that comes: another tool, or other arguments.
     Other,
-    /// What it was, or what came of it, was erased.
+    /// What it was, or what came of it, was erased, or was never known.
     Forgotten,
     /// Nobody knows what came of it yet.
     Open,

@@ -214,9 +214,14 @@ pub struct Call {
     pub rerun: bool,
     pub risk: Risk,
     pub schema: Option<SchemaDigest>,
+    /// Another run did it, under the same key of the store.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub served: bool,
     /// Its key is one of the whole store, and is kept for so long.
     pub shared_ms: Option<u64>,
     pub step: StepId,
+    /// When something was last said about it, if its key is one of the whole store.
+    pub told_ms: Option<u64>,
     /// An older dispatch of it was in doubt when the newest one left: why.
     pub unresolved: Option<DoubtCause>,
     /// Hooks have yet to rule about its result.
@@ -237,25 +242,31 @@ pub struct Holding<'c> {
     pub key: &'c Key,
     /// Its outcome is known, and is everybody's who comes with the key.
     pub settled: bool,
-    /// When it is given up, if it has settled by then.
+    /// When it is given up, once it has settled.
     pub until: u64,
 }
 
 impl Call {
-    /// The key of the store that it holds. It has one from its first permit on; what provably did nothing, what
-    /// was undone, and a read that came to nothing leave the key to others. What a fork inherited, the run that
-    /// it came from holds.
+    /// The key of the store that it holds. A write has it from its permit on until it is given up; what provably
+    /// did nothing, and what was undone, leave it to others. A read has it once there is something to serve: who
+    /// reads at the same time does no harm. What a fork inherited, the run that it came from holds, and what was
+    /// served the run that did it.
     pub fn holding(&self, base: u64) -> Option<Holding<'_>> {
         let (key, ms) = (self.key.as_ref()?, self.shared_ms?);
-        let first = self.first_permit.as_ref()?;
         let own = self.effective.as_ref().is_some_and(|sent| sent.position > base);
         let (held, settled) = match (self.phase, self.outcome) {
             (CallPhase::Open, _) => (false, false),
-            (CallPhase::Started | CallPhase::Doubted, _) | (_, None) => (true, false),
-            (CallPhase::Settled | CallPhase::Abandoned, Some(outcome)) => (outcome.is_kept(), true),
+            (CallPhase::Started | CallPhase::Doubted, _) | (CallPhase::Settled, None) => {
+                (self.effect == EffectClass::Write, false)
+            }
+            // Nobody will say what came of it: whoever comes is told that.
+            (CallPhase::Abandoned, None) => (self.effect == EffectClass::Write, true),
+            (CallPhase::Settled | CallPhase::Abandoned, Some(outcome)) => {
+                (outcome.is_kept() && !self.rerun, true)
+            }
         };
-        let until = first.at.saturating_add(ms);
-        (own && held).then_some(Holding { key, settled, until })
+        let until = self.told_ms.unwrap_or(0).saturating_add(ms);
+        (own && held && !self.served).then_some(Holding { key, settled, until })
     }
 
     pub(super) fn new(id: CallId, step: StepId, lane: Name, position: u64, opened: &CallOpened) -> Self {
@@ -294,8 +305,10 @@ impl Call {
             rerun: false,
             risk: opened.risk,
             schema: opened.schema,
+            served: false,
             shared_ms: shared_ms(opened),
             step,
+            told_ms: None,
             unresolved: None,
             unruled: false,
             version: opened.version.clone(),

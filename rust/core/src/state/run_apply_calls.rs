@@ -64,6 +64,7 @@ impl RunState {
         let position = self.position(record);
         let call = self.call_mut(record)?;
         check_dispatch(call, record)?;
+        call.told_ms = call.shared_ms.map(|_| record.at);
         match &record.body {
             Body::CallCancelled(body) => call.await_cancelled = Some((position, body.elapsed_ms)),
             Body::CallAbandoned(_) => {
@@ -86,6 +87,7 @@ impl RunState {
             }
             Body::CallServed(body) if call.shared_ms.is_some() && call.allows(CallEvent::Done) => {
                 settle(call, position, &as_settled(body));
+                call.served = true;
             }
             Body::EffectDoubted(body) if call.allows(CallEvent::Doubted) => {
                 (call.phase, call.doubt) = (CallPhase::Doubted, Some(body.cause));
@@ -196,7 +198,7 @@ fn start(call: &mut Call, record: &Record, position: u64, body: &EffectStarted) 
     call.dispatch += 1;
     call.unresolved = call.doubt.or(call.unresolved);
     (call.phase, call.doubt, call.rerun, call.outcome) = (CallPhase::Started, None, false, None);
-    (call.late, call.unruled) = (None, false);
+    (call.late, call.unruled, call.served) = (None, false, false);
     Ok(())
 }
 

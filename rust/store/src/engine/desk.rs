@@ -393,13 +393,11 @@ impl Desk<'_> {
 
 /// Whether a record is about a call that has a key of the whole store, which has a row.
 fn shares_key(run: Option<&RunState>, draft: &Draft) -> bool {
-    match &draft.body {
-        Body::CallOpened(opened) => opened.key_scope == Some(KeyScope::Store),
-        _ => {
-            let call = draft.call.and_then(|id| run?.calls.get(&id));
-            call.is_some_and(|call| call.shared_ms.is_some())
-        }
+    if let Body::CallOpened(opened) = &draft.body {
+        return opened.key_scope == Some(KeyScope::Store);
     }
+    let call = draft.call.and_then(|id| run?.calls.get(&id));
+    call.is_some_and(|call| call.shared_ms.is_some())
 }
 
 /// Whether a record may change a row that follows from its stream. How calls stand is in no row, and most of

@@ -221,7 +221,7 @@ impl Desk<'_> {
                 }
                 None => Ok(None),
             };
-            view.key_holder = self.key_holder(run.id, call)?;
+            view.key_holder = self.key_holder(run, call)?;
             view.effective = value(recorded_arguments(run, call))?;
             view.edited = value(edited_arguments(run, call))?;
         }

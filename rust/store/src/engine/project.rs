@@ -151,7 +151,11 @@ pub(crate) fn write(rows: &mut dyn Rows, before: &Projection, after: &Projection
     for row in after.keys.iter().filter(|row| !before.keys.contains(row)) {
         rows.put_key(row)?;
     }
-    for row in before.keys.iter().filter(|row| !after.keys.iter().any(|kept| kept.key == row.key)) {
+    for row in before
+        .keys
+        .iter()
+        .filter(|row| !after.keys.iter().any(|kept| (kept.scope, &kept.key) == (row.scope, &row.key)))
+    {
         rows.drop_key(row)?;
     }
     for (name, run) in after.names.iter().filter(|named| !before.names.contains(named)) {

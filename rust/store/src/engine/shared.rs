@@ -3,7 +3,7 @@
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::content::Content;
 use holdfast_core::gateway::{Entering, HeldOutcome};
-use holdfast_core::ids::{RunId, StreamId};
+use holdfast_core::ids::StreamId;
 use holdfast_core::records::{EffectStatus, Privacy};
 use holdfast_core::run::{Command, KeyHolder, Payload};
 use holdfast_core::state::{Call, Outcome, RunState};
@@ -31,9 +31,11 @@ impl Desk<'_> {
         Ok(self.rows.key_held(key)?.filter(|held| !over(held)))
     }
 
-    /// The same as the call that comes must know it, if it is another run.
-    pub(super) fn key_holder(&self, run: RunId, entering: &Entering) -> Result<Option<KeyHolder>> {
-        let Some(held) = self.key_held(entering)?.filter(|held| held.run != run) else { return Ok(None) };
+    /// The same as the call that comes must know it, if it is another one.
+    pub(super) fn key_holder(&self, run: &RunState, entering: &Entering) -> Result<Option<KeyHolder>> {
+        let own = entering.key.as_ref().and_then(|key| run.keys.get(key));
+        let another = |held: &KeyHeld| held.run != run.id || own != Some(&held.call);
+        let Some(held) = self.key_held(entering)?.filter(another) else { return Ok(None) };
         let lost = || StoreError::Corrupt("who holds a key of the store cannot be read".to_owned());
         let holder = self.run_of(held.run)?;
         let call = holder.calls.get(&held.call).ok_or_else(lost)?;
@@ -51,8 +53,11 @@ impl Desk<'_> {
         Ok(Some(KeyHolder::Settled { run: holder.id, call: call.id, outcome: Box::new(outcome) }))
     }
 
-    /// What came of a call, with its values; none, if they were erased.
+    /// What came of a call, with its values; none, if they were erased or nobody knows.
     fn held_outcome(&self, run: &RunState, call: &Call) -> Result<Option<HeldOutcome>> {
+        if call.outcome.is_none() {
+            return Ok(None); // it was abandoned, and nobody will say
+        }
         let told = call.failure.as_ref().and_then(|failure| failure.message.as_ref());
         let result = self.value_in(run, call.result_at, call.result.as_ref())?;
         let message = self.value_in(run, call.result_at, told)?;
