@@ -14,6 +14,7 @@ from holdfast import gateway as gw
 from holdfast.gateway import boxes
 
 if TYPE_CHECKING:
+    import threading
     from pathlib import Path
 
 
@@ -229,3 +230,48 @@ def test_a_function_that_never_returns_begins_all_the_same() -> None:
     refuses = desk.gate.tool(effect="write", sandbox="required")(tools.refuses)
     with pytest.raises(hf.EffectFailed, match="the shop is closed"):
         desk.call(refuses, "k1", why="the shop is closed")
+
+
+def test_a_runtime_takes_a_sandbox_of_ones_own_by_a_decorator() -> None:
+    rt = hf.Runtime("memory:")
+    jobs: list[str] = []
+
+    @rt.sandbox
+    class Watched(hf.sandbox.Subprocess):
+        """The subprocess, and a list of what ran in it."""
+
+        def run(self, job: hf.sandbox.Job, cancelled: threading.Event | None = None) -> hf.sandbox.Done:
+            """Runs it."""
+            jobs.append(job.target)
+            return super().run(job, cancelled)
+
+    rt.tool(effect="read", sandbox="required", timeout=10.0)(tools.pid.function)
+
+    @rt.agent
+    async def looks(ctx: hf.Context) -> int:
+        return int(await ctx.call("pid"))
+
+    jobs.clear()  # what its check had it try
+    run = rt.run_sync(looks)
+    assert (run.status, jobs) == ("completed", ["tests.sandboxed_tools:pid"])
+    assert run.result != os.getpid()
+    assert issubclass(Watched, hf.sandbox.Subprocess)  # what is decorated stays what it is
+    with pytest.raises(hf.HoldfastError) as refused:
+        rt.sandbox(hf.sandbox.Subprocess())
+    assert refused.value.code == "sandbox_exists"
+    assert type(rt.gateway.sandbox) is Watched
+    rt.close()
+
+
+def test_a_sandbox_that_does_not_work_here_is_not_registered() -> None:
+    rt = hf.Runtime("memory:")
+
+    class Broken(hf.sandbox.Subprocess):
+        def check(self) -> None:
+            raise hf.sandbox.SandboxError("no kernel for it", code="sandbox_unavailable", fix="get one")
+
+    with pytest.raises(hf.sandbox.SandboxError, match="no kernel for it"):
+        rt.sandbox(Broken)
+    assert rt.gateway.sandbox is None
+    assert rt.sandbox(made := hf.sandbox.Subprocess()) is made  # an object is one already
+    rt.close()

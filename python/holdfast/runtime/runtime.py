@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+B = TypeVar("B", bound="Sandbox | type[Sandbox]")
 Json = dict[str, Any]
 
 
@@ -177,6 +178,19 @@ class Runtime:
     def step(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Registers a function that runs may add as a further step: ``ctx.add_step(fn, ...)``."""
         return self._registers(self.step_functions, "step", function, options)
+
+    def sandbox(self, box: B, /) -> B:
+        """Registers where the bodies of tools run that ask for a sandbox; as a decorator on a class of your
+        own, which is made without arguments, or with an object that is one already.
+
+        It has to work here: what its ``check`` raises is raised here, and nothing is registered.
+        """
+        made = box() if isinstance(box, type) else box
+        if self.gateway.sandbox is not None:
+            raise refuse("sandbox_exists", f"tools run in the sandbox {self.gateway.sandbox.tier} already")
+        made.check()
+        self.gateway.sandbox = made
+        return box
 
     def _registers(
         self, kept: dict[str, Agent[..., Any]], what: str, function: Callable[..., Any] | None, options: Json

@@ -167,6 +167,7 @@ codes! {
     EditDenied = "edit_denied", "Choose arguments that the active policy does not deny.";
     NoSuchCapability = "no_such_capability", "List what the run holds with holdfast capabilities.";
     CapabilityExceeded = "capability_exceeded", "Ask for no more rights than the capability has; handing on needs the right grant.";
+    SandboxExists = "sandbox_exists", "Register one sandbox for a runtime, by the decorator or as Runtime(sandbox=...).";
     SandboxMissing = "sandbox_missing", "Give the gateway a sandbox, or register the tool with sandbox='preferred'.";
     SandboxUnavailable = "sandbox_unavailable", "Install what the message names, or use another sandbox.";
     SandboxFailed = "sandbox_failed", "Look at the body: its process ended without an answer.";
