@@ -222,3 +222,34 @@ def test_the_decision_is_bound_to_the_values_and_not_to_their_markers() -> None:
         digests.append((approval, found["digest"]))
     assert len(set(digests)) == 2
     assert _core.restored(SHOWN, {"card": CARD, "cents": 1, "to": TO}, ["card", "to.email"])["card"] == CARD
+
+
+def test_what_a_body_says_of_its_failure_is_as_private_as_what_it_was_given(tmp_path: Path) -> None:
+    """It may quote its arguments."""
+    rule = {"tool": "lose*", "decide": "allow", "redact": ["args.card"]}
+    rt = hf.Runtime(tmp_path / "runs", policy={"rule": [rule]})
+
+    @rt.tool(effect="write")
+    def lose(card: str) -> str:
+        raise OSError(f"lost {card}")
+
+    @rt.tool(effect="read")
+    def lose_read(card: str) -> str:
+        raise OSError(f"lost {card}")
+
+    @rt.agent(attempts=1)
+    async def agent(ctx: hf.Context, tool: str) -> None:
+        await ctx.call(tool, card=CARD)
+
+    runs = [rt.run_sync(agent, tool) for tool in ("lose", "lose_read")]
+    assert [run.status for run in runs] == ["waiting", "failed"]
+    failures = {
+        record.kind: record.body["failure"]["message"]["privacy"]
+        for run in runs
+        for record in rt.store.read(run.id)
+        if record.kind in ("effect.doubted", "effect.settled")
+    }
+    rt.close()
+    assert failures == {"effect.doubted": "sensitive", "effect.settled": "sensitive"}
+    told = CliRunner().invoke(APP, ["journal", "tail", runs[0].id, "--store", str(tmp_path / "runs")])
+    assert (told.exit_code, CARD in told.output) == (0, False)

@@ -87,6 +87,7 @@ def test_a_policy_with_a_typo_is_not_loaded_and_the_active_one_stays() -> None:
         '[[rule]]\ndecide = "alow"\n',
         '[[rule]]\ntool = "x"\n',
         '[[rule]]\ndecide = "ask"\napprovers = { expires = "soon" }\n',
+        '[[rule]]\ndecide = "deny"\napprovers = { quorum = 2 }\n',
         '[[rule]]\ndecide = "allow"\nwhen = { "args.cents" = { maximum = 5 } }\n',
         '[[rule]]\ndecide = "allow"\nwhen = { cents = 5 }\n',
         "[rules]\nx = 1\n",

@@ -278,7 +278,7 @@ def test_children_have_their_own_runs_and_tell_their_parent(rt: hf.Runtime, prov
 
     @rt.agent
     async def parent(ctx: hf.Context, numbers: list[int]) -> list[int]:
-        children = [await ctx.spawn(child, n) for n in numbers]
+        children = [await ctx.spawn(child, n, escrow={"tool_calls": 1}) for n in numbers]
         return [await one for one in children]
 
     run = rt.run_sync(parent, [2, 3], budget={"tool_calls": 5})
@@ -330,7 +330,14 @@ def test_what_is_written_down_is_written_once(rt: hf.Runtime) -> None:
     assert (made.id, made.name, rt.artifacts.open(made)) == (run.result, "report.txt", b"all is well")
     assert (frame.kind, frame.uri, frame.derived_from) == ("frame", "s3://b/f1", (made.id,))
     assert rt.costs.total(run.id) == {"tokens": 20, "usd": 0.75}
-    assert rt.budget(run)["tokens"] == {"limit": 100, "used": 20, "reserved": 0, "escrowed": 0, "left": 80}
+    assert rt.budget(run)["tokens"] == {
+        "limit": 100,
+        "raised": 0,
+        "used": 20,
+        "reserved": 0,
+        "escrowed": 0,
+        "left": 80,
+    }
     counts = Counter(kinds(rt, run))
     assert (counts["note.logged"], counts["artifact.created"], counts["cost.recorded"]) == (1, 2, 2)
     assert rt.store.verify().ok

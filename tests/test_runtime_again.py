@@ -276,3 +276,66 @@ def test_code_reads_how_far_it_had_come(rt: hf.Runtime) -> None:
     found = hf.runtime.notes.newest(rt.store, fork.id, "orders", "mailer")
     assert found is not None
     assert found["offset"] == 7, "a fork has come as far as its parent had"
+
+
+def test_a_call_that_was_given_up_is_served_by_its_key_when_the_code_makes_it_after_all() -> None:
+    """Accepting a divergence abandons what the code no longer makes; made later it is not made twice."""
+    sent: list[int] = []
+
+    def version(number: int) -> hf.Runtime:
+        rt = hf.Runtime(store, suspend_grace=0.05, replay_grace=0.1)
+
+        @rt.tool(effect="write")
+        def send(n: int) -> int:
+            sent.append(n)
+            return n
+
+        @rt.agent(attempts=1)
+        async def sends(ctx: hf.Context) -> list[Any]:
+            first = [await ctx.call(send, n=9)] if number == 2 else []
+            return [*first, await ctx.call(send, n=1, key="k"), await ctx.signal("go")]
+
+        return rt
+
+    with hf.open("memory:") as store:
+        old, new = version(1), version(2)
+        run = old.run_sync("sends")
+        old.signal(run, "go", "gone")
+        assert new.resume_sync(run).status == "waiting"
+        new.decide(run, "accept", by="dana")
+        run = new.resume_sync(run)
+        assert (run.status, run.result, sent) == ("completed", [9, 1, "gone"], [1, 9])
+        assert new.evidence.replay(run.id).verdict == "same"
+        assert store.verify().ok
+
+
+def test_what_a_program_is_follows_what_is_registered_and_activated_while_it_runs(rt: hf.Runtime) -> None:
+    """A run says what it was begun with; under ``strict_packages`` that is compared when it goes on."""
+    rt.strict_packages = True
+
+    @rt.agent
+    async def waits(ctx: hf.Context) -> Any:
+        return await ctx.signal("go")
+
+    def packages(run: hf.Run) -> dict[str, str]:
+        return dict(next(iter(rt.store.read(run.id))).body["package"])
+
+    before = rt.run_sync(waits)
+    rt.gateway.activate(hf.Policy.of(hf.gateway.rule("deny", tool="drop*")), by="dana")
+    after = rt.run_sync(waits)
+    changed = {part for part, digest in packages(after).items() if packages(before)[part] != digest}
+    assert changed == {"policy"}
+    for run in (before, after):
+        rt.signal(run, "go", 1)
+    assert rt.resume_sync(after).status == "completed"
+    stopped = rt.resume_sync(before)
+    assert (stopped.status, [wait["on"] for wait in stopped.waiting_on or []]) == ("waiting", ["package"])
+
+    @rt.gateway.evaluator()
+    def strict(_: hf.gateway.Subject) -> str:
+        return "allow"
+
+    rt.sandbox(hf.sandbox.Subprocess())
+    newest = rt.run_sync(waits)
+    changed = {part for part, digest in packages(newest).items() if packages(after)[part] != digest}
+    assert changed == {"hooks", "tools"}

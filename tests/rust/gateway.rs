@@ -321,6 +321,22 @@ fn force_is_a_persons_and_is_recorded() {
     assert!(matches!(&last.body, Body::EffectResolved(body) if body.forced), "{last:?}");
 }
 
+#[test]
+fn what_is_said_of_a_failure_is_as_private_as_the_arguments() {
+    let (mut world, claim) = World::attached();
+    let mut call = asked(json!({"card": "4242"}));
+    call.arguments.privacy = Privacy::Sensitive;
+    let permit = world.permitted(claim, &call);
+    let mut told = doubt(claim, &permit, false);
+    if let Command::Doubt { failure: why, message, .. } = &mut told {
+        (*why, *message) = (Some(failure(false)), Some(value(json!("lost 4242"))));
+    }
+    world.ask(worker("w1"), told).unwrap();
+    let Body::EffectDoubted(body) = &world.journal.records().last().unwrap().body else { panic!("doubted") };
+    let message = body.failure.as_ref().and_then(|failure| failure.message.as_ref());
+    assert_eq!(message.unwrap().privacy, Privacy::Sensitive);
+}
+
 fn leads() -> Value {
     json!({"dana": ["lead"], "eve": ["lead"], "mallory": ["intern"]})
 }
@@ -369,6 +385,21 @@ fn what_was_approved_is_what_runs_once_and_a_decision_never_flips() {
     // The leave was for one call.
     let other = entering(tool("refund", EffectClass::Write), "k2", json!({"cents": 5}));
     assert!(matches!(world.enter(claim, &through(&other, vec![])), Gate::Wait { .. }));
+}
+
+#[test]
+fn who_must_approve_holds_whoever_makes_the_call_ask() {
+    let (mut world, claim) = World::attached();
+    let approvers = json!({"expires_ms": 7_200_000, "quorum": 2, "roles": ["lead"]});
+    world.journal.policy = Some(policy(&json!([{"decide": "allow", "approvers": approvers}]), &leads()));
+    let always = ToolSpec { approval: ToolApproval::Always, ..tool("refund", EffectClass::Write) };
+    let call = entering(always, "k1", json!({"cents": 5}));
+    assert!(matches!(world.enter(claim, &through(&call, vec![])), Gate::Wait { .. }));
+    let approval = world.approval();
+    assert_eq!(world.refused(person("zoe"), vote(approval, true)), "not_an_approver");
+    assert_eq!(world.wrote(person("dana"), vote(approval, true)), ["approval.voted"], "one of two");
+    let other = entering(tool("refund", EffectClass::Write), "k2", json!({"cents": 5}));
+    assert!(matches!(world.enter(claim, &through(&other, vec![])), Gate::Permit { .. }), "nobody asks");
 }
 
 #[test]

@@ -244,6 +244,30 @@ fn after_an_accepted_divergence_the_abandoned_call_is_out_of_the_way() {
     assert_eq!(matcher.end(), None);
 }
 
+#[test]
+fn an_abandoned_call_is_still_served_by_its_key_and_leaves_it_if_nothing_came_of_it() {
+    let keyed = |order| Asked { key: Some(key("k")), ..refund("0", order) };
+    let accepted = |settles: bool| {
+        let (mut world, claim) = World::claimed();
+        world.open_call(claim, 1, &keyed(1), json!({}));
+        if settles {
+            world.start_call(claim, 1);
+            world.settle_call(claim, 1, EffectStatus::Succeeded);
+        }
+        let waits = vec![wait_for(WaitOn::Divergence, None, None)];
+        world.ask(worker("w1"), Command::Wait { claim, waits }).unwrap();
+        let (step, unclaimed) = (step_id(1), vec![call_id(1)]);
+        let decision = DivergenceDecision::Accept;
+        let accept = Command::DecideDivergence { step, decision, unclaimed, reason: None };
+        world.ask(dana(), accept).unwrap();
+        matcher(&world)
+    };
+    assert_eq!(accepted(true).ask(&keyed(1), false), served(1), "it happened, and happens no second time");
+    assert_eq!(accepted(true).ask(&keyed(2), false), Match::Conflict(call_id(1)));
+    assert_eq!(accepted(false).ask(&keyed(1), false), Match::New);
+    assert_eq!(accepted(false).ask(&keyed(2), false), Match::New, "nothing came of it");
+}
+
 fn awaited(calls: &[u8]) -> BTreeSet<CallId> {
     calls.iter().map(|n| call_id(*n)).collect()
 }

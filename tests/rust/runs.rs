@@ -603,6 +603,92 @@ fn a_child_gets_no_more_than_its_parent_has_left() {
     assert_eq!(returned.usd_micros, Some(40), "what a grandchild holds is not left over");
 }
 
+/// A run with one step that is claimed, and a budget of so many tool calls and children.
+fn bounded(tool_calls: Option<u64>, children: Option<u64>) -> (World, Claim) {
+    let mut world = World::empty();
+    let budget = Budget {
+        children,
+        concurrency: None,
+        mailbox: None,
+        memory_bytes: None,
+        on_exceeded: OnExceeded::Ask,
+        tokens: None,
+        tool_calls,
+        usd_micros: None,
+        wall_ms: None,
+    };
+    let run = Box::new(NewRun { budget: Some(budget), ..new_run(1) });
+    world.ask(dana(), Command::Create { run, steps: vec![new_step(1, &[])] }).unwrap();
+    let claim = world.claim(1, "w1").unwrap();
+    (world, claim)
+}
+
+fn child(claim: Claim, n: u8, escrow: Amounts) -> Command {
+    let (agent, input, on_parent_end) = (name("child"), value(json!(1)), OnParentEnd::End);
+    Command::Spawn { call: None, claim, child: run_id(n), agent, input, escrow, on_parent_end }
+}
+
+#[test]
+fn a_child_has_a_bound_wherever_its_parent_has_one() {
+    let (mut world, claim) = bounded(Some(5), None);
+    world.ask(worker("w1"), child(claim, 5, Amounts::default())).unwrap();
+    let nothing = Amounts { tool_calls: Some(0), ..Amounts::default() };
+    assert_eq!(given(&world), nothing, "what it was not given, it does not have");
+    let (mut world, claim) = World::claimed();
+    world.ask(worker("w1"), child(claim, 5, Amounts::default())).unwrap();
+    assert_eq!(given(&world), Amounts::default(), "a run without a budget bounds nothing");
+}
+
+/// The slice of the newest child.
+fn given(world: &World) -> Amounts {
+    let spawned = world.journal.records().iter().rev().find_map(|record| match &record.body {
+        Body::ChildSpawned(body) => Some(body.escrow.clone()),
+        _ => None,
+    });
+    spawned.unwrap()
+}
+
+#[test]
+fn a_child_itself_is_charged_and_never_returned() {
+    let (mut world, claim) = bounded(None, Some(3));
+    let with = |children| Amounts { children: Some(children), ..Amounts::default() };
+    assert_eq!(world.refused(worker("w1"), child(claim, 5, with(3))), "budget_exceeded");
+    world.ask(worker("w1"), child(claim, 5, with(1))).unwrap();
+    assert_eq!(world.refused(worker("w1"), child(claim, 6, with(1))), "budget_exceeded");
+    let body = EnvelopeBody::ChildEnded {
+        failure: None,
+        reason: EndReason::Normal,
+        result: None,
+        returned: with(1),
+        status: EndStatus::Completed,
+    };
+    let id = holdfast_core::ids::EnvelopeId::new(1, [1; 10]);
+    let envelope = Box::new(Envelope { body, from: run_id(5).into(), id, to: run_id(1) });
+    world.ask(system(), Command::Deliver { envelope }).unwrap();
+    assert_eq!(world.run().spending.used.children, Some(1));
+    world.ask(worker("w1"), child(claim, 6, with(1))).unwrap();
+    assert_eq!(world.refused(worker("w1"), child(claim, 7, with(0))), "budget_exceeded");
+}
+
+#[test]
+fn a_person_gives_more_of_what_is_bounded_and_whoever_waited_goes_on() {
+    let (mut world, claim) = bounded(Some(0), None);
+    let raise = |amounts| Command::Raise { amounts, reason: Some(value(json!("worth it"))) };
+    let calls = |n| Amounts { tool_calls: Some(n), ..Amounts::default() };
+    world.ask(worker("w1"), wait(claim, vec![wait_for(WaitOn::Budget, None, None)])).unwrap();
+    assert_eq!(world.refused(worker("w1"), raise(calls(2))), "not_a_person");
+    for nothing in [Amounts::default(), calls(0), Amounts { tokens: Some(5), ..calls(2) }] {
+        assert_eq!(world.refused(dana(), raise(nothing)), "budget_unlimited");
+    }
+    assert_eq!(world.wrote(dana(), raise(calls(2))), ["budget.raised", "step.woken"]);
+    assert_eq!(world.wrote(dana(), raise(calls(1))), ["budget.raised"]);
+    assert_eq!(world.run().limits(), calls(3));
+    assert_eq!(world.run().left_over(), calls(0), "what a person gave is not the parent's");
+    assert!(world.run().affords(&calls(3)) && !world.run().affords(&calls(4)));
+    let (mut unbounded, _) = World::claimed();
+    assert_eq!(unbounded.refused(dana(), raise(calls(2))), "budget_unlimited");
+}
+
 #[test]
 fn a_worker_without_a_claim_adds_no_step_and_ends_no_run() {
     let mut world = World::one_step();

@@ -67,6 +67,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("metrics")(_metrics)
     budget = typer.Typer(help="Budgets of runs.")
     budget.command("show")(_budget)
+    budget.command("raise")(_raise)
     budget.callback()(lambda: None)
     app.add_typer(budget, name="budget")
 
@@ -179,7 +180,7 @@ HELP = {
     "paused": "holdfast runs unpause RUN --by NAME",
     "interrupted": "holdfast runs release RUN --by NAME",
     "restored": "holdfast runs release RUN --by NAME",
-    "budget": "holdfast runs release RUN --by NAME",
+    "budget": "holdfast budget raise RUN --tool-calls N --by NAME",
 }
 
 
@@ -242,7 +243,7 @@ def _budget(run: RunId, store: Url = DEFAULT, as_json: AsJson = False) -> None:
         told = rt.budget(run)
     if as_json:
         return output.print_json(told)
-    columns = ("limit", "used", "reserved", "escrowed", "left")
+    columns = ("limit", "raised", "used", "reserved", "escrowed", "left")
     return output.grid(
         ("account", *columns), [(name, *(row[c] for c in columns)) for name, row in told.items()]
     )
@@ -339,6 +340,27 @@ def _unpause(run: RunId, by: By, reason: Why = None, store: Url = DEFAULT, as_js
     """Let a paused run go on."""
     with _acting(store) as rt:
         rt.unpause(run, by=by, reason=reason)
+        _after(rt, run, as_json)
+
+
+More = Annotated[int | None, typer.Option(min=1, metavar="N", help="So many more.")]
+
+
+def _raise(
+    run: RunId,
+    by: By,
+    tool_calls: More = None,
+    tokens: More = None,
+    usd_micros: More = None,
+    children: More = None,
+    reason: Why = None,
+    store: Url = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Give a run more of what its budget bounds; steps that wait for it go on."""
+    amounts = {"tool_calls": tool_calls, "tokens": tokens, "usd_micros": usd_micros, "children": children}
+    with _acting(store) as rt:
+        rt.raise_budget(run, by=by, reason=reason, **amounts)
         _after(rt, run, as_json)
 
 

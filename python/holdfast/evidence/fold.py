@@ -401,6 +401,9 @@ class Fold:
                 self._deny(fact, [{"code": "budget.exceeded"}])
             case "budget.escrowed":
                 self.escrowed[body["child"]] = body["amounts"]
+            case "budget.raised":
+                more = body["amounts"].items()
+                self.budget = self.budget | {name: self.budget.get(name, 0) + by for name, by in more}
             case "budget.returned":
                 held, back = self.escrowed.pop(body["child"], {}), body["amounts"]
                 self._use({name: max(0, most - back.get(name, 0)) for name, most in held.items()})

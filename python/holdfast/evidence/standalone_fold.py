@@ -30,7 +30,7 @@ KNOWN = {
     "policy": "decided activated",
     "approval": "requested dispatched voted decided edited timed_out superseded cancelled",
     "grant": "created spent revoked",
-    "budget": "reserved settled refused escrowed returned",
+    "budget": "reserved settled refused escrowed raised returned",
     "sandbox": "started finished",
     "capability": "granted attenuated transferred revoked",
     "envelope": "received",

@@ -92,6 +92,8 @@ class Gateway:
         self.evaluators: dict[str, Evaluator] = {}
         self.approvers: dict[str, Approver] = {}
         self.core_hooks = _core.Hooks([])
+        self.changes = 0
+        """How often something was registered or activated here: what the package depends on."""
         self._observers: dict[str, Observer] = {}
         if policy is not None:
             self.activate(policy, by=by)
@@ -100,6 +102,7 @@ class Gateway:
         """Makes a policy the store's active one and returns its digest; the same again changes nothing."""
         outside()
         found = policy if isinstance(policy, Policy) else Policy.load(policy)
+        self.changes += 1
         return _core.activate_policy(self.store._core, human(by), found.core())
 
     # Registration.
@@ -180,6 +183,7 @@ class Gateway:
         for new in (tool, *((undoing,) if undoing else ())):
             if new.name in self.tools:
                 raise refuse("tool_exists", f"another tool is called {new.name}")
+        self.changes += 1
         self.tools[tool.name] = tool
         if undoing is not None:
             self.tools[undoing.name] = undoing
@@ -223,6 +227,7 @@ class Gateway:
             hook = Hook(spec, body)
             self.core_hooks = _core.Hooks([spec, *(known.spec for known in self.hooks.values())])
             self.hooks[hook.id] = hook
+            self.changes += 1
             if not blocking:
                 self._observers[hook.id] = Observer(hook)
             return hook
@@ -239,6 +244,7 @@ class Gateway:
             if called in self.evaluators:
                 raise refuse("hook_exists", f"another evaluator is called {called}")
             self.evaluators[called] = evaluator
+            self.changes += 1
             return evaluator
 
         return register
@@ -277,17 +283,22 @@ class Gateway:
             return _core.canonical_digest(part, domain="holdfast/package/v1")
 
         active = _core.active_policy(self.store._core)
-        tools = [[tool.name, tool.options.version, tool.core.schema] for tool in self.tools.values()]
+        tools: list[list[str]] = sorted(
+            [tool.name, tool.options.version, tool.core.schema] for tool in self.tools.values()
+        )
+        hooks: list[Any] = sorted((hook.spec for hook in self.hooks.values()), key=lambda s: s["hook_id"])
+        if self.sandbox is not None:
+            tools.append(["sandbox", self.sandbox.tier])
+        if self.evaluators:
+            hooks.append({"evaluators": sorted(self.evaluators)})
         return package(
             {
                 "agent": agent,
-                "hooks": digest(
-                    sorted((hook.spec for hook in self.hooks.values()), key=lambda s: s["hook_id"])
-                ),
+                "hooks": digest(hooks),
                 "instructions": digest(instructions),
                 "models": digest(models),
                 "policy": digest(active and active[0]),
-                "tools": digest(sorted(tools)),
+                "tools": digest(tools),
             }
         )
 

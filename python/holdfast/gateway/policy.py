@@ -133,6 +133,8 @@ def _rule(table: object, at: int) -> dict[str, Any]:
     }
     rule |= {plural: _list(table[word]) if word in table else [] for word, plural in LISTS.items()}
     rule |= {word: table[word] for word in ("not_after", "not_before") if word in table}
+    if "approvers" in table and table["decide"] == "deny":
+        raise _refuse("a rule that denies asks nobody: leave approvers out", f"{path}.approvers")
     if "approvers" in table:
         rule["approvers"] = _approvers(table["approvers"], f"{path}.approvers")
     if "sandbox" in table:

@@ -244,6 +244,13 @@ class BudgetEscrowed(Fact):
     child: RunId
 
 
+class BudgetRaised(Fact):
+    """`budget.raised`: a person gave the run more."""
+
+    amounts: Amounts
+    reason: Content | None = None
+
+
 class BudgetReturned(Fact):
     """`budget.returned`: what a child left over."""
 

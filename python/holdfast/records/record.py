@@ -104,6 +104,7 @@ BODIES: Final[dict[str, type[Fact]]] = {
     "budget.settled": govern.BudgetSettled,
     "budget.refused": govern.BudgetRefused,
     "budget.escrowed": govern.BudgetEscrowed,
+    "budget.raised": govern.BudgetRaised,
     "budget.returned": govern.BudgetReturned,
     "sandbox.started": govern.SandboxStarted,
     "sandbox.finished": govern.SandboxFinished,

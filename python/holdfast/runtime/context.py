@@ -17,7 +17,7 @@ from holdfast.gateway.keys import of_run, parts
 from holdfast.gateway.outcomes import Denied, fix
 from holdfast.gateway.passage import hidden, unknown_tool
 from holdfast.primitives import new_id
-from holdfast.runtime import lanes, notes, tasks
+from holdfast.runtime import budgets, lanes, notes, tasks
 from holdfast.runtime.conductor import Conductor, Heard
 from holdfast.runtime.ends import Cancelled, Diverged
 from holdfast.runtime.operations import Governed, Join, Operation, Own, Spawn, failed
@@ -364,7 +364,11 @@ class Context(notes.Notes):
         on_parent_end: str = "end",
         **kwargs: object,
     ) -> Child:
-        """Starts another run as this one's child, with a slice of the budget; await it for its result."""
+        """Starts another run as this one's child, with a slice of the budget; await it for its result.
+
+        Of what this run's budget bounds, the child has what ``escrow`` gives it, at most what its agent
+        declares, and nothing else; without ``escrow``, what its agent declares. The rest comes back.
+        """
         found = self._runtime.agent_of(agent)
         given = found.whole(args, kwargs, {"escrow": escrow, "key": key})
         call = self._new_call()
@@ -376,7 +380,7 @@ class Context(notes.Notes):
                 "act": "spawn",
                 "agent": found.name,
                 "child": derived(call, "run"),
-                "escrow": dict(escrow or {}),
+                "escrow": budgets.escrowed(found.options.budget, escrow),
                 "input": {"privacy": "internal", "value": given},
                 "on_parent_end": on_parent_end,
             },

@@ -1,4 +1,4 @@
-"""What a runtime tells about runs (artifacts, costs, budgets, counts, what is due), and the decisions that
+"""What a runtime tells about runs (artifacts, costs, counts, what is due), and the decisions that
 need a look at the journal first.
 """
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 POLL = 0.2
 """Seconds between looks at a run that another worker has, or that waits for time."""
-ACCOUNTS = ("tool_calls", "tokens", "usd_micros", "children")
-
 
 OPTIONS = frozenset(
     (
@@ -170,21 +168,6 @@ def fork(runtime: Runtime, run: str, at: int, by: str, effects: str, reason: str
         command["reason"] = payload(reason, "internal")
     store._core.fork(run, at, human(by), command)
     return Run(runtime, new)
-
-
-def budget(runtime: Runtime, run: str) -> Json:
-    """A run's budget, by account."""
-    fold = runtime.store.state(run)
-    limits, spending = fold.get("budget") or {}, fold["spending"]
-    told: Json = {}
-    for account in ACCOUNTS:
-        used = (spending.get("used") or {}).get(account) or 0
-        reserved = sum(amounts.get(account) or 0 for amounts in spending["reserved"].values())
-        held = sum(amounts.get(account) or 0 for amounts in spending["escrowed"].values())
-        limit = limits.get(account)
-        left = None if limit is None else limit - used - reserved - held
-        told[account] = {"limit": limit, "used": used, "reserved": reserved, "escrowed": held, "left": left}
-    return told
 
 
 class Artifacts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import _core, config
 from holdfast.gateway import Approvals, Capabilities, Effects, Gateway, Grants
-from holdfast.runtime import looking, plans
+from holdfast.runtime import budgets, looking, plans
 from holdfast.runtime.agents import Agent, Options, refuse
 from holdfast.runtime.runs import Run, Runs
 from holdfast.runtime.worker import Worker
@@ -103,7 +103,7 @@ class Runtime:
         self._opened: tuple[int, Store] | None = None
         self._thread: tuple[int, asyncio.AbstractEventLoop, threading.Thread] | None = None
         self._frozen = False
-        self._fingerprint: tuple[tuple[int, int, int], dict[str, str]] | None = None
+        self._fingerprint: tuple[int, dict[str, str]] | None = None
         self.runs = Runs(self)
 
     # The store.
@@ -190,6 +190,7 @@ class Runtime:
             raise refuse("sandbox_exists", f"tools run in the sandbox {self.gateway.sandbox.tier} already")
         made.check()
         self.gateway.sandbox = made
+        self.gateway.changes += 1
         return box
 
     def _registers(
@@ -409,7 +410,19 @@ class Runtime:
 
     def budget(self, run: str | Run) -> Json:
         """A run's budget: limits, what was used, what is left, by account."""
-        return looking.budget(self, _id(run))
+        return budgets.told(self, _id(run))
+
+    def raise_budget(
+        self, run: str | Run, *, by: str, reason: str | None = None, **amounts: int | None
+    ) -> None:
+        """Gives a run more of what its budget bounds.
+
+        Accounts are ``tool_calls``, ``tokens``, ``usd_micros`` and ``children``.
+
+        Steps that wait for the budget (``on_exceeded: ask``) go on.
+        """
+        command = budgets.raises(amounts, reason)
+        self.store._core.run(_core.Call.command(_id(run), human(by), command, "barrier"))
 
     def metrics(self) -> looking.Metrics:
         """Counts of what is queued, running and waiting, and why."""
@@ -440,12 +453,12 @@ class Runtime:
     def package(self) -> dict[str, str]:
         """The fingerprint of this program: agents, tools, hooks, policy."""
         gate = self.gateway
-        key = (len(gate.tools), len(gate.hooks), len(self.agents) + len(self.step_functions))
-        if self._fingerprint is None or self._fingerprint[0] != key:
+        if self._fingerprint is None or self._fingerprint[0] != gate.changes:
             known = {**self.step_functions, **self.agents}
             versions = ", ".join(sorted(f"{name} {agent.options.version}" for name, agent in known.items()))
             digest = _core.canonical_digest(versions, domain="holdfast/package/v1")
-            self._fingerprint = (key, gate.package(digest))
+            changes = gate.changes  # asking for the package opens the store, which may activate a policy
+            self._fingerprint = (changes, gate.package(digest))
         return self._fingerprint[1]
 
     def fingerprint(self) -> str:
@@ -463,8 +476,9 @@ class Runtime:
         """The call of the store that makes a child's run, from what the parent's journal says of it."""
         own, run, given = agent.options, spawned.body["child"], spawned.value["input"]
         options: Json = {"package": self.package(), "role": own.role}
-        if spawned.body["escrow"]:
-            options["budget"] = {"on_exceeded": "refuse", **spawned.body["escrow"]}
+        budget = budgets.child_budget(own.budget or self._budget, spawned.body["escrow"])
+        if budget is not None:
+            options["budget"] = budget
         if restricted:
             options["capabilities"] = []  # a restricted run's children reach nothing until they are given it
         if claim.session is not None:

@@ -51,12 +51,12 @@ pub fn reserve(run: &RunState, asked: &Amounts, meanwhile: impl FnOnce() -> Mean
             }
         }
     }
-    let taken = run.spending.taken();
+    let (taken, limits) = (run.spending.taken(), run.limits());
     let rows = [
-        (Account::Tokens, budget.tokens, taken.tokens, asked.tokens),
-        (Account::UsdMicros, budget.usd_micros, taken.usd_micros, asked.usd_micros),
-        (Account::ToolCalls, budget.tool_calls, taken.tool_calls, asked.tool_calls),
-        (Account::Children, budget.children, taken.children, asked.children),
+        (Account::Tokens, limits.tokens, taken.tokens, asked.tokens),
+        (Account::UsdMicros, limits.usd_micros, taken.usd_micros, asked.usd_micros),
+        (Account::ToolCalls, limits.tool_calls, taken.tool_calls, asked.tool_calls),
+        (Account::Children, limits.children, taken.children, asked.children),
     ];
     for (account, limit, used, asked) in rows {
         let (Some(limit), used, asked) = (limit, used.unwrap_or(0), asked.unwrap_or(0)) else { continue };
@@ -67,6 +67,41 @@ pub fn reserve(run: &RunState, asked: &Amounts, meanwhile: impl FnOnce() -> Mean
         }
     }
     Room::Fits(vec![BudgetReserved { amounts: asked.clone() }.into()])
+}
+
+/// Whether somebody can give a run these: it bounds each of them, and they are not nothing.
+pub fn raises(run: &RunState, amounts: &Amounts) -> bool {
+    let Some(budget) = &run.budget else { return false };
+    let rows = [
+        (budget.children, amounts.children),
+        (budget.tokens, amounts.tokens),
+        (budget.tool_calls, amounts.tool_calls),
+        (budget.usd_micros, amounts.usd_micros),
+    ];
+    let unbounded = rows.iter().any(|(limit, more)| limit.is_none() && more.is_some());
+    !unbounded && rows.iter().any(|(_, more)| more.is_some_and(|more| more > 0))
+}
+
+/// What a child gets: of every account that the run bounds, what was asked for it, or nothing. What it were not
+/// given it could otherwise use without end.
+pub fn slice(run: &RunState, asked: &Amounts) -> Amounts {
+    let Some(budget) = &run.budget else { return asked.clone() };
+    let bounded = |limit: Option<u64>, asked: Option<u64>| asked.or(limit.map(|_| 0));
+    Amounts {
+        children: bounded(budget.children, asked.children),
+        tokens: bounded(budget.tokens, asked.tokens),
+        tool_calls: bounded(budget.tool_calls, asked.tool_calls),
+        usd_micros: bounded(budget.usd_micros, asked.usd_micros),
+    }
+}
+
+/// What leaves the account with a child: its slice, and the child itself. It cannot return that.
+pub fn with_child(run: &RunState, slice: &Amounts) -> Amounts {
+    let counts = run.budget.as_ref().is_some_and(|budget| budget.children.is_some());
+    if !counts || mutant(Mutant::ChildFree) {
+        return slice.clone();
+    }
+    Amounts { children: Some(slice.children.unwrap_or(0).saturating_add(1)), ..slice.clone() }
 }
 
 /// What a dispatch took, when that is known; what was set aside for it, when it is not.

@@ -123,6 +123,7 @@ codes! {
     NoSuchChild = "no_such_child", "Only a running child of this run can end.";
     ChildExists = "child_exists", "Give the child a new run id.";
     BudgetExceeded = "budget_exceeded", "Give the child less, or the run a larger budget.";
+    BudgetUnlimited = "budget_unlimited", "Name accounts that the run's budget bounds, and how much more of each: holdfast budget show lists them.";
     BadWait = "bad_wait", "Name what the step waits for: a subject, a call, or for a timer when it fires.";
     NotAPerson = "not_a_person", "Let a person decide this.";
     NotAWorker = "not_a_worker", "Claim steps as a worker.";

@@ -87,6 +87,16 @@ mutants! {
     RepeatStartedWrite,
     /// A child gets more than its parent has.
     EscrowUnchecked,
+    /// A child has no bound where its parent gave it nothing.
+    ChildUnbounded,
+    /// A child itself costs nothing.
+    ChildFree,
+    /// A budget is raised where it bounds nothing.
+    RaiseUnbounded,
+    /// Only asking rules say who must approve.
+    ApproversOfAsking,
+    /// What a body says of its failure is less private than what it was given.
+    MessagesLeak,
     /// A frame settles a call of any step and kind.
     SettleAnyCall,
     /// A write in doubt is sent off again although no key protects it.

@@ -206,7 +206,8 @@ impl Found {
         self.ruled = true;
         self.says(rule.decide, "policy.rule", Some(&rule.name), None);
         self.obligations.extend(rule.obligations.iter().cloned());
-        if rule.decide == Decision::Ask {
+        // Whoever makes the call ask in the end: a tool, a hook or another rule.
+        if rule.decide == Decision::Ask || !mutant(Mutant::ApproversOfAsking) {
             self.asking.extend(rule.approvers.clone());
         }
     }

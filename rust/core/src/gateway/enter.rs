@@ -79,7 +79,11 @@ impl Case<'_> {
         let redact = self.redact(entering, run, policy);
         let caller = Caller { claim, entering, policy, redact, run, step };
         let known = recorded(run, entering);
-        let settled = known.is_some_and(|call| call.phase == CallPhase::Settled && !call.rerun);
+        let settled = known.is_some_and(|call| match call.phase {
+            CallPhase::Settled => !call.rerun,
+            CallPhase::Abandoned => call.outcome.is_some(),
+            CallPhase::Open | CallPhase::Started | CallPhase::Doubted => false,
+        });
         if self.repeats_parent(run, entering) && !settled {
             return Err(Refused::ForkWouldRepeat);
         }
@@ -150,6 +154,9 @@ impl Case<'_> {
             CallPhase::Started => self.again(caller, call),
             CallPhase::Doubted if call.step != caller.step.id => Err(Refused::CallBusy),
             CallPhase::Doubted => self.doubted(caller, call),
+            CallPhase::Abandoned if call.outcome.is_some() => {
+                Ok(Decided::gate(Gate::Served { call: call.id }))
+            }
             CallPhase::Abandoned => Err(Refused::NoSuchCall),
         }
     }

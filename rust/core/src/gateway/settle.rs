@@ -61,7 +61,7 @@ impl Case<'_> {
         let body = EffectSettled {
             elapsed_ms: report.elapsed_ms,
             external_id: report.external_id.clone(),
-            failure: self.told(report, &mut sealed)?,
+            failure: self.told(call, report, &mut sealed)?,
             output_error: report.output_error.clone(),
             result: seal_into(report.result.as_ref(), &self.source, &mut sealed)?,
             status: report.status,
@@ -82,11 +82,12 @@ impl Case<'_> {
 
     fn told(
         &self,
+        call: &Call,
         report: &Report,
         sealed: &mut Vec<crate::content::Sealed>,
     ) -> Result<Option<Failure>, Refused> {
         let Some(failure) = &report.failure else { return Ok(None) };
-        let message = seal_into(report.message.as_ref(), &self.source, sealed)?;
+        let message = seal_into(quoting(call, report.message.as_ref()).as_ref(), &self.source, sealed)?;
         Ok(Some(Failure { message, ..failure.clone() }))
     }
 
@@ -105,7 +106,7 @@ impl Case<'_> {
             return Err(Refused::NotRunning);
         }
         let mut sealed = Vec::new();
-        let message = seal_into(message, &self.source, &mut sealed)?;
+        let message = seal_into(quoting(call, message).as_ref(), &self.source, &mut sealed)?;
         let failure = failure.map(|failure| Failure { message, ..failure.clone() });
         let body = EffectDoubted { cause, failure, over: over.then_some(true) };
         let draft = Draft { sealed, ..self.of_dispatch(body, step, call, Some(claim)) };
@@ -176,7 +177,7 @@ impl Case<'_> {
         let mut sealed = Vec::new();
         let body = EffectLate {
             external_id: report.external_id.clone(),
-            failure: self.told(report, &mut sealed)?,
+            failure: self.told(call, report, &mut sealed)?,
             result: seal_into(report.result.as_ref(), &self.source, &mut sealed)?,
             status: report.status,
         };
@@ -289,4 +290,12 @@ impl Case<'_> {
         let draft = self.call_draft(EffectCompensated { by, reason }, step, id, Some(claim.fence));
         Ok(Decided::of(vec![Draft { sealed, ..draft }]))
     }
+}
+
+/// What a body says of its failure may quote its arguments: it is as private as they are.
+fn quoting(call: &Call, message: Option<&Payload>) -> Option<Payload> {
+    let Payload { privacy, value } = message?;
+    let sent = call.effective.as_ref().map_or(call.arguments.privacy, |sent| sent.content.privacy);
+    let privacy = if mutant(Mutant::MessagesLeak) { *privacy } else { (*privacy).max(sent) };
+    Some(Payload { privacy, value: value.clone() })
 }

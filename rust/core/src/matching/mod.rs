@@ -168,6 +168,10 @@ impl Matcher {
         let holder = self.keys.get(key).and_then(|id| self.calls.get(id)).cloned();
         match holder {
             None => self.not_recorded(asked),
+            // Given up before anything came of it: the key is free again.
+            Some(call) if call.phase == CallPhase::Abandoned && call.outcome.is_none() => {
+                self.not_recorded(asked)
+            }
             Some(call) if !same_call(&call.asked, asked) => Match::Conflict(call.id),
             Some(call) if self.is_busy(&call) => Match::Busy(call.id),
             Some(call) => self.claim(call.id),

@@ -234,6 +234,12 @@ facts! {
         pub child: RunId,
     }
 
+    /// `budget.raised`: a person gave the run more.
+    pub struct BudgetRaised {
+        pub amounts: Amounts,
+        pub reason: Option<Content>,
+    }
+
     /// `budget.returned`: what a child left over.
     pub struct BudgetReturned {
         pub amounts: Amounts,

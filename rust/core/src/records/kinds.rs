@@ -242,6 +242,7 @@ kinds! {
     BudgetSettled(govern::BudgetSettled) = "budget.settled" Run Critical Govern [];
     BudgetRefused(govern::BudgetRefused) = "budget.refused" Run Critical Govern [];
     BudgetEscrowed(govern::BudgetEscrowed) = "budget.escrowed" Run Critical Govern [];
+    BudgetRaised(govern::BudgetRaised) = "budget.raised" Run Critical Govern ["reason"];
     BudgetReturned(govern::BudgetReturned) = "budget.returned" Run Critical Govern [];
     SandboxStarted(govern::SandboxStarted) = "sandbox.started" Run Critical Nothing [];
     SandboxFinished(govern::SandboxFinished) = "sandbox.finished" Run Critical Nothing [];

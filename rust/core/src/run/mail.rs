@@ -2,6 +2,7 @@
 
 use super::request::{Claim, Decided, Envelope, EnvelopeBody, Payload, seal_into};
 use super::{Case, Refused};
+use crate::budget;
 use crate::content::Sealed;
 use crate::ids::{ApprovalId, CallId, EnvelopeId, RunId, StepId, StreamId};
 use crate::limits;
@@ -218,14 +219,18 @@ impl Case<'_> {
         &self,
         call: Option<CallId>,
         claim: &Claim,
-        (body, sealed): (ChildSpawned, Sealed),
+        (mut body, sealed): (ChildSpawned, Sealed),
     ) -> Result<Decided, Refused> {
         let step = self.held(claim)?;
         let run = self.open_run()?;
         if run.cancel_requested {
             return Err(Refused::CancelRequested);
         }
-        let (child, amounts) = (body.child, body.escrow.clone());
+        let child = body.child;
+        if !mutant(Mutant::ChildUnbounded) {
+            body.escrow = budget::slice(run, &body.escrow);
+        }
+        let amounts = budget::with_child(run, &body.escrow);
         if run.children.contains_key(&child) || child == run.id {
             return Err(Refused::ChildExists);
         }

@@ -130,11 +130,29 @@ impl<'a> Case<'a> {
             Command::Wake { step, on, subject } => self.wake(*step, *on, subject.as_ref()),
             Command::Signal { name, payload } => self.signal(name, payload, None),
             Command::Deliver { envelope } => self.deliver(envelope),
+            Command::Cancel { .. }
+            | Command::End { .. }
+            | Command::Pause { .. }
+            | Command::Unpause { .. }
+            | Command::Resume { .. }
+            | Command::Raise { .. }
+            | Command::Restored {}
+            | Command::Erase { .. }
+            | Command::RetryRun { .. }
+            | Command::DecideDivergence { .. }
+            | Command::DecidePackage { .. } => self.decide_person(command),
+        }
+    }
+
+    /// What people, schedulers and supervisors do to a run.
+    fn decide_person(&self, command: &Command) -> Result<Decided, Refused> {
+        match command {
             Command::Cancel { reason } => self.cancel(reason.as_ref()),
             Command::End { reason } => self.end(*reason),
             Command::Pause { reason } => self.pause(reason.as_ref()),
             Command::Unpause { reason } => self.unpause(reason.as_ref()),
             Command::Resume { package, reason } => self.resume(package, reason.as_ref()),
+            Command::Raise { amounts, reason } => self.raise(amounts, reason.as_ref()),
             Command::Restored {} => self.restored(),
             Command::Erase { commits, reason } => self.erase(commits, reason.as_ref()),
             Command::RetryRun { reason } => self.retry_run(reason.as_ref()),
@@ -144,6 +162,7 @@ impl<'a> Case<'a> {
             Command::DecidePackage { step, decision, package, reason } => {
                 self.decide_package(*step, *decision, package, reason.as_ref())
             }
+            _ => Err(Refused::NoSuchRun), // not one of them
         }
     }
 

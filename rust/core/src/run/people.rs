@@ -2,15 +2,16 @@
 
 use super::request::{Claim, Decided, LeaseChange, Payload, seal_into};
 use super::{Case, Refused};
+use crate::budget;
 use crate::content::Commit;
 use crate::ids::{CallId, StepId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
-    AbandonReason, ActorType, CallAbandoned, ContentErased, DivergenceDecision, DoubtCause, Draft, EndReason,
-    EndStatus, LeaseExpired, Package, PackageDecided, PackageDecision, ReplayDecided, RunCancelRequested,
-    RunPaused, RunResumed, RunRetried, RunUnpaused, StepCancelReason, StepCancelled, StepStatus, StepWaiting,
-    StepWoken, Text, Wait, WaitOn,
+    AbandonReason, ActorType, Amounts, BudgetRaised, CallAbandoned, ContentErased, DivergenceDecision,
+    DoubtCause, Draft, EndReason, EndStatus, LeaseExpired, Package, PackageDecided, PackageDecision,
+    ReplayDecided, RunCancelRequested, RunPaused, RunResumed, RunRetried, RunUnpaused, StepCancelReason,
+    StepCancelled, StepStatus, StepWaiting, StepWoken, Text, Wait, WaitOn,
 };
 use crate::state::Step;
 use crate::transitions::RunPhase;
@@ -132,6 +133,21 @@ impl Case<'_> {
         let body = RunResumed { changed: run.package.changed(package), package: package.clone(), reason };
         let mut drafts = vec![Draft { sealed, ..self.draft(body) }];
         drafts.extend(woken);
+        Ok(Decided::of(drafts))
+    }
+
+    /// A person gives more of what the budget bounds; steps that waited for that ask for it again.
+    pub(super) fn raise(&self, amounts: &Amounts, reason: Option<&Payload>) -> Result<Decided, Refused> {
+        let run = self.open_run()?;
+        self.person()?;
+        if !budget::raises(run, amounts) && !mutant(Mutant::RaiseUnbounded) {
+            return Err(Refused::BudgetUnlimited);
+        }
+        let mut sealed = Vec::new();
+        let reason = seal_into(reason, &self.source, &mut sealed)?;
+        let body = BudgetRaised { amounts: amounts.clone(), reason };
+        let mut drafts = vec![Draft { sealed, ..self.draft(body) }];
+        drafts.extend(self.wake_all(&[WaitOn::Budget])?);
         Ok(Decided::of(drafts))
     }
 

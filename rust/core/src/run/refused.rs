@@ -80,6 +80,8 @@ pub enum Refused {
     ChildExists,
     #[error("the budget has no room for what the child is to get")]
     BudgetExceeded,
+    #[error("it names no account, or one that the run's budget does not bound")]
+    BudgetUnlimited,
     #[error("a wait lacks what it needs to end: {0}")]
     BadWait(WaitOn),
     #[error("only a person may do this")]
@@ -186,7 +188,7 @@ impl Coded for Refused {
             Self::Misaddressed => Code::Misaddressed,
             Self::NoSuchChild => Code::NoSuchChild,
             Self::ChildExists => Code::ChildExists,
-            Self::BudgetExceeded => Code::BudgetExceeded,
+            Self::BudgetExceeded | Self::BudgetUnlimited => self.other_code(),
             Self::BadWait(_) => Code::BadWait,
             Self::NotAPerson => Code::NotAPerson,
             Self::NotAWorker => Code::NotAWorker,
@@ -222,9 +224,11 @@ impl Coded for Refused {
 }
 
 impl Refused {
-    /// The codes of what a run was once asked for and cannot be, and of what a refusal only passes on.
+    /// The codes of budgets, of what a run was once asked for and cannot be, and of what a refusal only passes on.
     fn other_code(&self) -> Code {
         match self {
+            Self::BudgetExceeded => Code::BudgetExceeded,
+            Self::BudgetUnlimited => Code::BudgetUnlimited,
             Self::KeyForgotten => Code::KeyForgotten,
             Self::Unenforceable(_) => Code::Unenforceable,
             Self::Value(error) => error.code(),

@@ -505,6 +505,11 @@ pub enum Command {
         package: Package,
         reason: Option<Payload>,
     },
+    /// A person gives a run more than its budget; steps that waited on `budget` go on.
+    Raise {
+        amounts: Amounts,
+        reason: Option<Payload>,
+    },
     /// The store came back from a backup: what happened after it is unknown here, so every open step
     /// waits until a person has looked.
     Restored {},

@@ -123,6 +123,9 @@ impl GrantState {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spending {
     pub escrowed: BTreeMap<RunId, Amounts>,
+    /// What people gave beyond the budget.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub raised: Amounts,
     pub reserved: BTreeMap<CallId, Amounts>,
     pub used: Amounts,
 }
@@ -134,6 +137,10 @@ impl Spending {
         self.reserved.values().chain(self.escrowed.values()).for_each(|amounts| add(&mut taken, amounts));
         taken
     }
+}
+
+fn is_nothing(amounts: &Amounts) -> bool {
+    *amounts == Amounts::default()
 }
 
 /// Adds amounts; an absent amount is none.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Illegal;
 use super::calls::Call;
 use super::capabilities::Capabilities;
-use super::govern::{Approval, GrantState, Spending};
+use super::govern::{Approval, GrantState, Spending, add};
 use super::steps::Step;
 use crate::chain::Head;
 use crate::content::{CallDigest, Content, Openings, open};
@@ -265,23 +265,45 @@ impl RunState {
         })
     }
 
-    /// What is left of the budget when the run ends: what its parent gets back.
+    /// What its budget bounds.
+    fn bounds(&self) -> Amounts {
+        self.budget.as_ref().map_or_else(Amounts::default, |budget| Amounts {
+            children: budget.children,
+            tokens: budget.tokens,
+            tool_calls: budget.tool_calls,
+            usd_micros: budget.usd_micros,
+        })
+    }
+
+    /// How much of each account it may use: its budget, and what people gave it since.
+    pub fn limits(&self) -> Amounts {
+        let mut limits = self.bounds();
+        add(&mut limits, &self.spending.raised);
+        limits
+    }
+
+    /// What is left of the budget when the run ends: what its parent gets back. What a person gave is not the
+    /// parent's.
     pub fn left_over(&self) -> Amounts {
+        self.left_of(&self.bounds())
+    }
+
+    fn left_of(&self, limits: &Amounts) -> Amounts {
         let left = |limit: Option<u64>, used: Option<u64>| {
             limit.map(|limit| limit.saturating_sub(used.unwrap_or(0)))
         };
-        let (Some(budget), used) = (&self.budget, self.spending.taken()) else { return Amounts::default() };
+        let used = self.spending.taken();
         Amounts {
-            children: left(budget.children, used.children),
-            tokens: left(budget.tokens, used.tokens),
-            tool_calls: left(budget.tool_calls, used.tool_calls),
-            usd_micros: left(budget.usd_micros, used.usd_micros),
+            children: left(limits.children, used.children),
+            tokens: left(limits.tokens, used.tokens),
+            tool_calls: left(limits.tool_calls, used.tool_calls),
+            usd_micros: left(limits.usd_micros, used.usd_micros),
         }
     }
 
     /// Whether the budget has room for amounts beside what is used, reserved and held by children.
     pub fn affords(&self, asked: &Amounts) -> bool {
-        let left = self.left_over();
+        let left = self.left_of(&self.limits());
         let fits = |asked: Option<u64>, left: Option<u64>| left.is_none_or(|left| asked.unwrap_or(0) <= left);
         fits(asked.children, left.children)
             && fits(asked.tokens, left.tokens)

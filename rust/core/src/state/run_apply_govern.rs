@@ -4,7 +4,7 @@ use super::Illegal;
 use super::calls::{Outcome, Placed};
 use super::govern::{Approval, ApprovalState, GrantState, add};
 use super::run::RunState;
-use crate::budget::is_limit;
+use crate::budget::{is_limit, raises};
 use crate::call::{CallEvent, CallPhase};
 use crate::contracts::approval::ApprovalDecisionKind;
 use crate::contracts::hook::{HookOutcome, HookPoint, HookResponse};
@@ -139,6 +139,13 @@ impl RunState {
             (Body::BudgetRefused(_), Some(_)) => self.deny(record, vec![reason("budget.exceeded", None)]),
             (Body::BudgetEscrowed(body), _) => {
                 self.spending.escrowed.insert(body.child, body.amounts.clone());
+                Ok(())
+            }
+            (Body::BudgetRaised(body), _) if !raises(self, &body.amounts) => {
+                Err(Illegal::new(record, "there is nothing to raise"))
+            }
+            (Body::BudgetRaised(body), _) => {
+                add(&mut self.spending.raised, &body.amounts);
                 Ok(())
             }
             (Body::BudgetReturned(body), _) => self.returned(record, body),
