@@ -135,7 +135,8 @@ def test_only_what_is_bounded_is_raised(rt: hf.Runtime) -> None:
     before = kinds(rt, run)
     with pytest.raises(TypeError, match="no account is called 'calls'"):
         rt.raise_budget(run, by="dana", calls=1)
-    for amounts in ({}, {"tokens": 5}, {"tool_calls": 0}):
+    nothing: list[dict[str, Any]] = [{}, {"tokens": 5}, {"tool_calls": 0}]
+    for amounts in nothing:
         with pytest.raises(hf.CommandError) as refused:
             rt.raise_budget(run, by="dana", **amounts)
         assert refused.value.code == "budget_unlimited"

@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import threading
+import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 import holdfast as hf
+from holdfast import _core
 from holdfast.store.aio import GIVEN_AT_ONCE
+from holdfast.store.commands import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
-    from pathlib import Path
 
+T = TypeVar("T")
 NOTE = "note.logged"
+ENTRY = {"body": {"level": "info", "text": "x"}, "kind": NOTE, "privacy": "internal"}
 
 
 @pytest.fixture(params=["memory", "folder"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hf.Store]:
     with hf.open("memory:" if request.param == "memory" else tmp_path / "s") as opened:
         yield opened
+
+
+def threads_of_ours() -> set[str]:
+    """The names of this process's threads, those of the core too."""
+    return {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
+
+
+async def awaited(work: Awaitable[T]) -> T:
+    """The same as a coroutine, which is what a loop runs."""
+    return await work
 
 
 async def code(work: Awaitable[Any]) -> str:
@@ -133,7 +149,10 @@ def test_a_cancelled_task_takes_nothing_back(tmp_path: Path) -> None:
         run = store.create_run(agent="a")
         fcntl.flock(turn, fcntl.LOCK_EX)
 
+        complaints: list[dict[str, Any]] = []
+
         async def story() -> list[int]:
+            asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
             asked = [asyncio.ensure_future(store.aio.append(run, NOTE, {"text": f"{n}"})) for n in range(9)]
             await asyncio.sleep(0)
             for each in asked[::2]:
@@ -141,14 +160,15 @@ def test_a_cancelled_task_takes_nothing_back(tmp_path: Path) -> None:
             fcntl.flock(turn, fcntl.LOCK_UN)
             return [await each for each in asked[1::2]]
 
-        assert asyncio.run(story()) == [4, 6, 8, 10]
+        assert (asyncio.run(story()), complaints) == ([4, 6, 8, 10], [])
         notes = [record.value["text"] for record in store.read(run) if record.kind == NOTE]
         assert notes == [f"{n}" for n in range(9)]
 
 
 def test_closing_makes_what_was_asked_for_even_if_the_loop_is_gone(tmp_path: Path) -> None:
     store = hf.open(tmp_path / "s")
-    run = store.create_run(agent="a")
+    run = asyncio.run(awaited(store.aio.create_run(agent="a")))
+    assert "holdfast-leader" in threads_of_ours()
 
     async def story() -> None:
         asked = [asyncio.ensure_future(store.aio.append(run, NOTE, {"text": f"{n}"})) for n in range(9)]
@@ -163,7 +183,7 @@ def test_closing_makes_what_was_asked_for_even_if_the_loop_is_gone(tmp_path: Pat
         closer.start()
         fcntl.flock(turn, fcntl.LOCK_UN)
         closer.join()
-    assert "holdfast-asyncio" not in {thread.name for thread in threading.enumerate()}
+    assert "holdfast-leader" not in threads_of_ours()
 
     async def late() -> list[str]:
         return [
@@ -233,3 +253,45 @@ def test_answers_are_heard_in_their_order_and_some_in_each_turn_of_the_loop(tmp_
     with hf.open(tmp_path / "s") as store:
         heard, most = asyncio.run(story(store))
     assert (heard, most <= GIVEN_AT_ONCE) == (list(range(3, 203)), True)
+
+
+def test_a_store_that_is_closed_leaves_nothing_in_a_loop_that_goes_on(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def opened(name: str) -> list[int]:
+        store = hf.open(tmp_path / name)
+        run = await store.aio.create_run(agent="a")
+        asked = [asyncio.ensure_future(store.aio.append(run, NOTE, {"text": "x"})) for _ in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(store.close)  # what was asked for is made, and heard
+        return list(await asyncio.gather(*asked))
+
+    async def story() -> tuple[int, int, list[int]]:
+        heard = await opened("first")
+        gc.collect()
+        before = descriptors()
+        for n in range(3):
+            heard += await opened(f"{n}")
+        gc.collect()
+        return before, descriptors(), heard
+
+    before, after, heard = asyncio.run(story())
+    assert (after, heard) == (before, list(range(3, 23)) * 4)
+
+
+def test_a_loop_that_ended_in_the_middle_of_a_command_is_not_kept(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "s") as store, (tmp_path / "s" / "holdfast.lock").open("rb") as turn:
+        run = asyncio.run(awaited(store.aio.create_run(agent="a")))
+        ended: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+        async def story() -> None:
+            ended.append(weakref.ref(asyncio.get_running_loop()))
+            store.aio.submit(_core.Call.append(run, SYSTEM, None, [ENTRY], "commit"), lambda _: None)
+
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        asyncio.run(story())
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        assert asyncio.run(awaited(store.aio.append(run, NOTE, {"text": "after it"}))) == 4
+        gc.collect()
+        assert [loop() for loop in ended] == [None]

@@ -534,7 +534,8 @@ class Conductor:
     def _settle_down(self) -> None:
         if self._running:
             return None
-        if not self._is_quiet():
+        # Where no lane is left, nobody can still ask for what was recorded.
+        if not all(task.done() for task in self.tasks) and not self._is_quiet():
             self._turns += 1
             return self._wake()
         if not self._end.done():

@@ -48,18 +48,7 @@ async def begun(
         return made.answer(await runtime.store.aio.run(made.call)), None  # it may be there already
     run = made.run
     assert run is not None
-    worker = Worker(runtime, run=run)
-    created = asyncio.ensure_future(runtime.store.aio.run(made.call))
-    claimed = asyncio.ensure_future(worker.claim())  # in the same turn as the run is made
-    try:
-        await asyncio.wait({created, claimed})
-    except asyncio.CancelledError:
-        await asyncio.wait({created, claimed})
-        if claimed.exception() is None and (claim := claimed.result()) is not None:
-            await worker.give_back(claim)
-        raise
-    created.result()
-    return run, None if claimed.exception() is not None else claimed.result()
+    return run, await Worker(runtime, run=run).begin(made.call)
 
 
 async def drive(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> Run:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.store import Claim
+    from holdfast.store.asks import Asked
 
 log = logging.getLogger("holdfast.worker")
 HOST, PROGRAM, _WORKERS = socket.gethostname(), os.urandom(4).hex(), itertools.count(1)
@@ -171,12 +172,9 @@ class Worker:
 
     # How it does that.
 
-    async def claim(self) -> Claim | None:
-        """The best step that it may have. Whoever is cancelled meanwhile gives back what came of it."""
+    def _asks(self) -> Asked[Claim | None]:
         runtime = self.runtime
-        if not runtime.agents:
-            return None  # an empty list would mean everybody's
-        asked = asks.claim(
+        return asks.claim(
             runtime.store._core,
             worker=self.name,
             lease=self.lease,
@@ -187,8 +185,24 @@ class Worker:
             strict=runtime.strict_packages,
             run=self.run,
         )
+
+    async def claim(self) -> Claim | None:
+        """The best step that it may have."""
+        if not self.runtime.agents:
+            return None  # an empty list would mean everybody's
+        asked = self._asks()
         assert asked.call is not None
-        made = runtime.store.aio._led(asked.call)
+        return await self._claimed(asked, asked.call)
+
+    async def begin(self, create: _core.Call) -> Claim | None:
+        """Makes its run and claims it, in one turn of the store; None if it may not have it now."""
+        asked = self._asks()
+        assert asked.call is not None
+        return await self._claimed(asked, _core.Call.begin(create, asked.call))
+
+    async def _claimed(self, asked: Asked[Claim | None], call: _core.Call) -> Claim | None:
+        """Whoever is cancelled meanwhile gives back what came of it."""
+        made = self.runtime.store.aio._led(call)
         try:
             return asked.answer(await asyncio.shield(made))
         except asyncio.CancelledError:

@@ -1,27 +1,24 @@
-"""The store for asyncio. Commands of all tasks go to one thread, which makes as many at once as there are:
-they share turns and syncs, and each batch of answers comes back with one ``call_soon_threadsafe``,
-in the order in which they were made.
-The event loop never waits for the disk or for another process.
+"""The store for asyncio. Commands of all tasks go to one thread of the core, which makes as many at once as
+there are: they share turns and syncs. A loop hears of answers by a descriptor that it watches, and takes some
+of them in each of its turns, in the order in which the commands were made. The event loop never waits for the
+disk or for another process, and the thread never waits for the interpreter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import weakref
-from collections import deque
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from holdfast.errors import StoreError
+from holdfast import _core
 from holdfast.store import asks
-from holdfast.store.reading import FIXES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast import _core
     from holdfast.store.asks import Asked
 
 P = ParamSpec("P")
@@ -35,95 +32,61 @@ class Leader:
 
     def __init__(self, core: _core.Store) -> None:
         self.pid = os.getpid()
-        self._core = core
-        self._changed = threading.Condition()
-        self._asked: list[tuple[_core.Call, asyncio.Future[Any]]] = []
+        self._core = _core.Leader(core)
         self._posts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = weakref.WeakKeyDictionary()
-        self._thread: threading.Thread | None = None
-        self._closed = False
 
     def submit(self, call: _core.Call, future: asyncio.Future[Any]) -> None:
-        """Makes a call soon; the future hears the answer on its own loop."""
-        with self._changed:
-            if self._closed:
-                raise StoreError("the store is closed", code="store_closed", fix=FIXES["store_closed"])
-            self._asked.append((call, future))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._lead, name="holdfast-asyncio", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+        """Makes a call soon; the future hears the answer on its own loop, which is the one that runs here."""
+        loop = future.get_loop()
+        post = self._posts.get(loop)
+        if post is None:
+            # What closed loops still waited for knows them, and would keep them for ever.
+            for closed in [known for known in self._posts if known.is_closed()]:
+                del self._posts[closed]
+            post = self._posts[loop] = _Post(loop, self._core.post())
+        post.submit(call, future)
 
     def close(self) -> None:
         """Returns when every call that was asked for was made."""
         if self.pid != os.getpid():
-            return  # a forked child: the lock may be held by a thread that is not there
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _next(self) -> list[tuple[_core.Call, asyncio.Future[Any]]]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._asked or self._closed)
-            asked, self._asked = self._asked, []
-            return asked
-
-    def _lead(self) -> None:
-        while asked := self._next():
-            try:
-                answers: list[object] = self._core.run_all([call for call, _ in asked])
-            except BaseException as error:
-                answers = [error] * len(asked)
-            posts: dict[_Post, None] = {}
-            for (_, future), answer in zip(asked, answers, strict=True):
-                posts[self._post(future.get_loop(), future, answer)] = None
-            for post in posts:
-                post.ring()
-
-    def _post(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], answer: object) -> _Post:
-        post = self._posts.get(loop)
-        if post is None:
-            post = self._posts[loop] = _Post(loop)
-        post.due.append((future, answer))
-        return post
+            return  # a forked child: the thread is not there, and its lock may be held for ever
+        self._core.close()
+        for loop, post in list(self._posts.items()):
+            with suppress(RuntimeError):  # it is closed: nobody is left to hear
+                loop.call_soon_threadsafe(post.retire)
 
 
 class _Post:
-    """Answers on their way to one loop, in the order in which they were made. Some are given out in each turn
-    of the loop, so that its timers do not wait until all were heard."""
+    """The calls of one loop on their way, and their answers."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.due: deque[tuple[asyncio.Future[Any], object]] = deque()
+    def __init__(self, loop: asyncio.AbstractEventLoop, core: _core.Post) -> None:
+        self._core = core
         self._loop = weakref.ref(loop)
-        self._under_way = False
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        loop.add_reader(core.fileno(), self._deliver, GIVEN_AT_ONCE)
 
-    def ring(self) -> None:
-        """Says to the loop, from another thread, that there is something."""
-        loop = self._loop()
-        try:
-            if loop is not None:
-                loop.call_soon_threadsafe(self._rung)
-        except RuntimeError:  # the loop is closed: nobody is left to hear that it was done
-            self.due.clear()  # each knows its loop, which would never go
+    def submit(self, call: _core.Call, future: asyncio.Future[Any]) -> None:
+        """Asks; the answer is taken by this very loop, so not before this has returned."""
+        self._waiting[self._core.submit(call)] = future
 
-    def _rung(self) -> None:
-        if not self._under_way:
-            self._deliver()
-
-    def _deliver(self) -> None:
-        for _ in range(min(GIVEN_AT_ONCE, len(self.due))):
-            future, answer = self.due.popleft()
+    def _deliver(self, most: int) -> None:
+        """Gives out some answers. While there are more, the loop calls again in its next turn: its timers do
+        not wait until all were heard."""
+        for number, answer in self._core.take(most):
+            future = self._waiting.pop(number)
             if future.done():
                 continue  # whoever asked was cancelled; what it asked for was done
             if isinstance(answer, BaseException):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
-        self._under_way = bool(self.due)
-        if self._under_way:
-            asyncio.get_running_loop().call_soon(self._deliver)
+
+    def retire(self) -> None:
+        """Nobody asks any more: gives out what is left, and the loop watches no longer."""
+        self._deliver(len(self._waiting))
+        loop = self._loop()
+        if loop is not None:
+            loop.remove_reader(self._core.fileno())
 
 
 def later(

@@ -8,6 +8,7 @@ mod error;
 mod evidence;
 mod gateway;
 mod journal;
+mod leader;
 mod records;
 mod replay;
 mod store;
@@ -30,6 +31,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     content::register(m)?;
     journal::register(m)?;
     store::register(m)?;
+    leader::register(m)?;
     gateway::register(m)?;
     replay::register(m)?;
     store_care::register(m)?;

@@ -101,7 +101,7 @@ pub(crate) fn options(
 #[pyclass(module = "holdfast._core", frozen)]
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) opened: Opened,
 }
 
@@ -139,7 +139,7 @@ impl Store {
         let options = options(read_only, turn_wait_ms, clock, migrate);
         enter(py, || {
             let opened = open(&Address::parse(url)?, &options)?;
-            let engine = Engine::new(opened.store(), read_only)?;
+            let engine = Arc::new(Engine::new(opened.store(), read_only)?);
             Ok::<_, StoreError>(Self { engine, opened })
         })
     }

@@ -51,6 +51,14 @@ impl Call {
         Ok(Self::new(Asked::Create { by, run: Box::new(run), steps, durability }))
     }
 
+    /// A new run, and a claim of its first step, as one call: its answer is the claim's.
+    #[staticmethod]
+    #[pyo3(signature = (create, claim, /))]
+    fn begin(py: Python<'_>, create: &Self, claim: &Self) -> PyResult<Self> {
+        let wrong = || refuse(py, "RecordError", Code::WrongType, "a run is made and then claimed");
+        create.begins(claim).map(Self::new).ok_or_else(wrong)
+    }
+
     #[staticmethod]
     #[pyo3(signature = (run, by, command, durability, /))]
     fn command(
@@ -104,6 +112,16 @@ impl Call {
         let filter = Filter { queues: names(py, queues)?, agents: names(py, agents)?, packages };
         let package: Option<Package> = package.map(typed).transpose()?;
         Ok(Self::new(Asked::Claim(Box::new(ClaimRequest { worker, lease_ms, filter, package, strict, run }))))
+    }
+}
+
+impl Call {
+    fn begins(&self, claim: &Self) -> Option<Asked> {
+        let (Ok(Asked::Create { by, run, steps, .. }), Ok(Asked::Claim(claim))) = (self.take(), claim.take())
+        else {
+            return None;
+        };
+        Some(Asked::Begin { by, run, steps, claim })
     }
 }
 

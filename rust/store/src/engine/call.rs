@@ -21,6 +21,8 @@ pub enum Call {
     Command { run: RunId, by: Actor, command: Box<Command>, durability: Durability },
     /// The best step that a worker may have.
     Claim(Box<ClaimRequest>),
+    /// A new run whose first step its maker works on at once: made and claimed in one turn.
+    Begin { by: Actor, run: Box<NewRun>, steps: Vec<NewStep>, claim: Box<ClaimRequest> },
 }
 
 /// What it answers.
@@ -81,6 +83,15 @@ impl Engine {
                     desk.drafted(run, &request, std::mem::take(&mut drafts)).map(Told::Written)
                 });
                 Ok(Job { about: Some(StreamId::Run(run)), ..command })
+            }
+            Call::Begin { by, run, steps, claim } => {
+                claim.check()?;
+                let id = run.id;
+                let request = desk::request(&by, Command::Create { run, steps })?;
+                Ok(Job::new(Durability::Commit, false, move |desk| {
+                    desk.command(id, &request)?;
+                    desk.begin(id, &claim).map(Told::Claimed)
+                }))
             }
             Call::Claim(request) => {
                 request.check()?;

@@ -106,6 +106,12 @@ impl Desk<'_> {
         Ok(None)
     }
 
+    /// A step of a run that was made in this turn. Whoever may not have it now asks for it like any other: the
+    /// run is there.
+    pub(super) fn begin(&mut self, run: RunId, request: &ClaimRequest) -> Result<Option<Claimed>> {
+        Ok(unless_refused(self.claim_of(run, request))?.flatten())
+    }
+
     /// A step of one run.
     fn claim_of(&mut self, run: RunId, request: &ClaimRequest) -> Result<Option<Claimed>> {
         let Some(found) = self.run(run)? else { return Err(Refused::NoSuchRun.into()) };
