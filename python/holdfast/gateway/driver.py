@@ -7,12 +7,12 @@ import inspect
 import threading
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import _core
-from holdfast.gateway import bodies
+from holdfast.gateway import bodies, hooks
 from holdfast.gateway.attempts import Again, Step, attempt
-from holdfast.gateway.hooks import Hook, Observer, Subject, spec_of
+from holdfast.gateway.hooks import Hook, Observer, Subject
 from holdfast.gateway.keys import parts
 from holdfast.gateway.outcomes import Call, NoEffect
 from holdfast.gateway.passage import Asked, Passenger, hidden, unknown_tool
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
-    from holdfast.gateway.hooks import Failure, Overflow, Point, Privacy
+    from holdfast.gateway.hooks import Failure, Overflow, Phase, Point, Privacy
     from holdfast.gateway.keys import Key
     from holdfast.gateway.outcomes import Keyed
     from holdfast.gateway.people import Request
@@ -194,7 +194,7 @@ class Gateway:
         failure: Failure = "deny",
         timeout: float = 0.25,
         name: str | None = None,
-        phase: Literal["early", "normal", "late"] = "normal",
+        phase: Phase = "normal",
         order: int = 100,
         privacy: Privacy = "content_capture_allowed",
         queue: tuple[int, int] = (64, 4),
@@ -206,28 +206,30 @@ class Gateway:
         happens. One that does not block only observes, from a queue of ``queue[0]`` places.
         """
 
-        def register(body: Callable[[Subject], Any]) -> Hook:
-            spec = spec_of(
-                name or _called(body),
-                point,
-                rights=tuple(rights),
-                blocking=blocking,
-                failure=failure,
-                timeout=timeout,
-                phase=phase,
-                order=order,
-                privacy=privacy,
-                queue=queue,
-                overflow=overflow,
-            )
-            hook = Hook(spec, body)
-            self.core_hooks = _core.Hooks([spec, *(known.spec for known in self.hooks.values())])
-            self.hooks[hook.id] = hook
-            if not blocking:
-                self._observers[hook.id] = Observer(hook)
-            return hook
+        declare = hooks.hook(
+            point,
+            rights=rights,
+            blocking=blocking,
+            failure=failure,
+            timeout=timeout,
+            name=name,
+            phase=phase,
+            order=order,
+            privacy=privacy,
+            queue=queue,
+            overflow=overflow,
+        )
+        return lambda body: self.add_hook(declare(body))
 
-        return register
+    def add_hook(self, hook: Hook) -> Hook:
+        """Registers a hook that was declared before, by :func:`holdfast.hook`."""
+        if not isinstance(hook, Hook):
+            raise TypeError(f"{hooks.called(hook)} is no hook: declare one with hf.hook(point)(function)")
+        self.core_hooks = _core.Hooks([hook.spec, *(known.spec for known in self.hooks.values())])
+        self.hooks[hook.id] = hook
+        if hook.spec["execution"]["mode"] == "non_blocking":
+            self._observers[hook.id] = Observer(hook)
+        return hook
 
     def evaluator(
         self, *, name: str | None = None, timeout: float = 1.0
@@ -235,7 +237,7 @@ class Gateway:
         """Registers a function that returns ``"allow"``, ``"ask"`` or ``"deny"``; it can only tighten."""
 
         def register(body: Callable[[Subject], Any]) -> Evaluator:
-            evaluator, called = Evaluator(body, timeout), name or _called(body)
+            evaluator, called = Evaluator(body, timeout), name or hooks.called(body)
             if called in self.evaluators:
                 raise refuse("hook_exists", f"another evaluator is called {called}")
             self.evaluators[called] = evaluator
@@ -254,7 +256,7 @@ class Gateway:
         """
 
         def register(body: Callable[[Request], Any]) -> Approver:
-            approver, called = Approver(body, timeout), name or _called(body)
+            approver, called = Approver(body, timeout), name or hooks.called(body)
             if called in self.approvers:
                 raise refuse("hook_exists", f"another approver is called {called}")
             self.approvers[called] = approver
@@ -399,11 +401,6 @@ class Gateway:
                 ``on_demand`` when somebody claims it next, which may be at once, or ``never``.
         """
         return attempt(self, claim, body, again)
-
-
-def _called(body: object) -> str:
-    """What a body is called that was given no name: a function by its own, an object by its class's."""
-    return str(getattr(body, "__name__", type(body).__name__))
 
 
 def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it is)

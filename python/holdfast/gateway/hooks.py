@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast import _core
 from holdfast.errors import CanonicalError
 from holdfast.gateway import bodies
 from holdfast.gateway.bodies import INSIDE
@@ -35,6 +36,7 @@ Point = Literal[
     "after_run_terminal",
 ]
 Failure = Literal["fail_open_observe_only", "deny", "interrupt_run", "fail_run"]
+Phase = Literal["early", "normal", "late"]
 Overflow = Literal["drop_observe_only", "summarize_and_continue", "fail_hook_invocation"]
 Privacy = Literal["envelope_and_redacted_summary", "content_refs_only", "content_capture_allowed"]
 
@@ -162,21 +164,24 @@ class Hook:
         return Subject(subject.point, subject.tool, subject.run, subject.agent)
 
 
-def spec_of(
-    hook_id: str,
-    point: str,
+def hook(
+    point: Point,
     *,
-    rights: tuple[str, ...],
-    blocking: bool,
-    failure: str,
-    timeout: float,
-    phase: str,
-    order: int,
-    privacy: str,
-    queue: tuple[int, int],
-    overflow: str,
-) -> dict[str, Any]:
-    """The contract ``HookSpec``."""
+    rights: tuple[str, ...] | list[str] = (),
+    blocking: bool = True,
+    failure: Failure = "deny",
+    timeout: float = 0.25,
+    name: str | None = None,
+    phase: Phase = "normal",
+    order: int = 100,
+    privacy: Privacy = "content_capture_allowed",
+    queue: tuple[int, int] = (64, 4),
+    overflow: Overflow = "drop_observe_only",
+) -> Callable[[Callable[[Subject], Any]], Hook]:
+    """Declares a hook, for as many runtimes as are given it: ``Runtime(hooks=[...])``.
+
+    Takes what :meth:`Gateway.hook` takes, and refuses what that refuses.
+    """
     execution: dict[str, Any] = {"mode": "blocking"}
     if not blocking:
         execution = {
@@ -184,19 +189,31 @@ def spec_of(
             "overflow": overflow,
             "queue": {"capacity": queue[0], "terminal_reserve": queue[1]},
         }
-    return {
-        "execution": execution,
-        "executor_ref": f"python:{hook_id}",
-        "failure": failure,
-        "hook_id": hook_id,
-        "mutation_rights": {"rights": sorted({"observe", *rights})},
-        "ordering": {"order": order, "phase": phase},
-        "point": point,
-        "policy_ref": {"id": f"hook.{hook_id}", "kind": "host"},
-        "privacy": privacy,
-        "source": "in_process",
-        "timeout": {"timeout_ms": max(0, round(timeout * 1000))},
-    }
+
+    def declare(body: Callable[[Subject], Any]) -> Hook:
+        hook_id = name or called(body)
+        spec = {
+            "execution": execution,
+            "executor_ref": f"python:{hook_id}",
+            "failure": failure,
+            "hook_id": hook_id,
+            "mutation_rights": {"rights": sorted({"observe", *rights})},
+            "ordering": {"order": order, "phase": phase},
+            "point": point,
+            "policy_ref": {"id": f"hook.{hook_id}", "kind": "host"},
+            "privacy": privacy,
+            "source": "in_process",
+            "timeout": {"timeout_ms": max(0, round(timeout * 1000))},
+        }
+        _core.Hooks([spec])  # refused here rather than by every runtime
+        return Hook(spec, body)
+
+    return declare
+
+
+def called(body: object) -> str:
+    """What a body is called that was given no name: a function by its own, an object by its class's."""
+    return str(getattr(body, "__name__", type(body).__name__))
 
 
 class Observer:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.evidence import Evidence
+    from holdfast.gateway.hooks import Hook
     from holdfast.gateway.policy import Policy
     from holdfast.runtime.plans import Planned
     from holdfast.sandbox import Sandbox
@@ -64,6 +65,7 @@ class Runtime:
             also sets ``policy``, ``strict_packages`` and the graces where they are not given.
         policy: a policy, the path of its file or its content; it becomes the store's active policy.
         budget: of every run that is given none.
+        hooks: declared before, by :func:`holdfast.hook`; several runtimes may have the same ones.
         sandbox: where bodies of tools run that ask for one.
         clock: the only clock that the store reads; for tests.
         strict_packages: a step whose run was begun by another version of this program waits for a person.
@@ -77,6 +79,7 @@ class Runtime:
         *,
         policy: Policy | Mapping[str, Any] | str | Path | None = None,
         budget: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
         sandbox: Sandbox | None = None,
         clock: FakeClock | None = None,
         strict_packages: bool | None = None,
@@ -99,6 +102,8 @@ class Runtime:
         self.hook = self.gateway.hook
         self.approver = self.gateway.approver
         self.evaluator = self.gateway.evaluator
+        for hook in hooks:
+            self.gateway.add_hook(hook)
         self._lock = threading.RLock()
         self._opened: tuple[int, Store] | None = None
         self._thread: tuple[int, asyncio.AbstractEventLoop, threading.Thread] | None = None
