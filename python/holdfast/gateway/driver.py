@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import _core
 from holdfast.gateway import bodies, hooks
-from holdfast.gateway.attempts import Again, Step, attempt
+from holdfast.gateway.attempts import Again, Step, aattempt, attempt
 from holdfast.gateway.hooks import Hook, Observer, Subject
 from holdfast.gateway.keys import parts
 from holdfast.gateway.outcomes import Call, NoEffect
@@ -25,7 +25,7 @@ from holdfast.gateway.way import Commit, Pause, Run
 from holdfast.store.commands import human, package
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from pathlib import Path
 
     from holdfast.gateway.hooks import Failure, Overflow, Phase, Point, Privacy
@@ -138,7 +138,8 @@ class Gateway:
 
         def register(function: Callable[..., Any]) -> Tool[Any, Any]:
             if "effect" not in options:
-                raise refuse("effect_required", f"the tool {function.__name__} does not say what it does")
+                called = options.get("name") or bodies.called(function)
+                raise refuse("effect_required", f"the tool {called} does not say what it does")
             return self._add(Tool(function, Options(**options)))
 
         return register if function is None else register(function)
@@ -224,7 +225,7 @@ class Gateway:
     def add_hook(self, hook: Hook) -> Hook:
         """Registers a hook that was declared before, by :func:`holdfast.hook`."""
         if not isinstance(hook, Hook):
-            raise TypeError(f"{hooks.called(hook)} is no hook: declare one with hf.hook(point)(function)")
+            raise TypeError(f"{bodies.called(hook)} is no hook: declare one with hf.hook(point)(function)")
         self.core_hooks = _core.Hooks([hook.spec, *(known.spec for known in self.hooks.values())])
         self.hooks[hook.id] = hook
         if hook.spec["execution"]["mode"] == "non_blocking":
@@ -237,7 +238,7 @@ class Gateway:
         """Registers a function that returns ``"allow"``, ``"ask"`` or ``"deny"``; it can only tighten."""
 
         def register(body: Callable[[Subject], Any]) -> Evaluator:
-            evaluator, called = Evaluator(body, timeout), name or hooks.called(body)
+            evaluator, called = Evaluator(body, timeout), name or bodies.called(body)
             if called in self.evaluators:
                 raise refuse("hook_exists", f"another evaluator is called {called}")
             self.evaluators[called] = evaluator
@@ -256,7 +257,7 @@ class Gateway:
         """
 
         def register(body: Callable[[Request], Any]) -> Approver:
-            approver, called = Approver(body, timeout), name or hooks.called(body)
+            approver, called = Approver(body, timeout), name or bodies.called(body)
             if called in self.approvers:
                 raise refuse("hook_exists", f"another approver is called {called}")
             self.approvers[called] = approver
@@ -401,6 +402,12 @@ class Gateway:
                 ``on_demand`` when somebody claims it next, which may be at once, or ``never``.
         """
         return attempt(self, claim, body, again)
+
+    async def aattempt(
+        self, claim: Claim, body: Callable[[Step], Awaitable[Any]], *, again: Again = "scheduled"
+    ) -> str:
+        """The same for asyncio. Cancelled, it gives the step back once what has begun is settled."""
+        return await aattempt(self, claim, body, again)
 
 
 def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it is)

@@ -191,7 +191,7 @@ def hook(
         }
 
     def declare(body: Callable[[Subject], Any]) -> Hook:
-        hook_id = name or called(body)
+        hook_id = name or bodies.called(body)
         spec = {
             "execution": execution,
             "executor_ref": f"python:{hook_id}",
@@ -209,11 +209,6 @@ def hook(
         return Hook(spec, body)
 
     return declare
-
-
-def called(body: object) -> str:
-    """What a body is called that was given no name: a function by its own, an object by its class's."""
-    return str(getattr(body, "__name__", type(body).__name__))
 
 
 class Observer:
