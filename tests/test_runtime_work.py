@@ -11,6 +11,7 @@ import pytest
 from tests.runtime_desk import Provider, address, approve_all, provider, rt
 
 import holdfast as hf
+from holdfast.primitives import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -487,3 +488,33 @@ def test_a_worker_does_not_leave_when_its_last_step_has_just_made_another_ready(
     run = rt.start_sync(first)
     summary = rt._sync(Slow(rt, concurrency=2).run_until_idle())
     assert (run.status, summary.completed) == ("completed", 2)
+
+
+def test_runs_of_one_session_have_their_turns_one_after_another(rt: hf.Runtime) -> None:
+    @rt.agent(concurrency_key="everybody")
+    async def answers(ctx: hf.Context, n: int) -> list[Any]:
+        return [n, ctx.session]
+
+    def started(n: int, session: str | None, steps: dict[str, Any] | None = None) -> str:
+        return rt.start_sync(answers, n, session=session, concurrency_key=session, steps=steps).id
+
+    def claimed() -> hf.Claim | None:
+        return rt.store.claim(worker="w", agents=["answers"])
+
+    sessions = [new_id("ses") for _ in range(2)]
+    first, again = started(1, sessions[0]), started(2, sessions[0])
+    other, planned = started(3, sessions[1]), started(4, sessions[1], {})
+    plain = started(5, None)
+    held = [claimed() for _ in range(4)]
+    assert [claim and claim.run for claim in held] == [first, other, plain, None]
+    assert held[0] is not None
+    rt.store.finish(held[0], result=[1, None])
+    after = claimed()
+    assert (after and after.run, claimed()) == (again, None)
+    keys = [
+        step["concurrency_key"] for run in (planned, plain) for step in rt.store.state(run)["steps"].values()
+    ]
+    assert keys == [sessions[1], "everybody"]
+    driven = rt.run_sync(answers, 6, concurrency_key="mine")
+    assert (driven.result, driven.agent) == ([6, None], "answers")
+    assert rt.run_sync(answers, 7).status == "pending"  # the key is another run's, which is not ours to end

@@ -31,8 +31,8 @@ ACCOUNTS = ("tool_calls", "tokens", "usd_micros", "children")
 
 OPTIONS = frozenset(
     (
-        *("arguments", "budget", "capabilities", "deadline", "key", "labels", "priority", "role", "session"),
-        "steps",
+        *("arguments", "budget", "capabilities", "concurrency_key", "deadline", "key", "labels", "priority"),
+        *("role", "session", "steps"),
     )
 )
 """What a run may be started with; the rest are its agent's arguments."""

@@ -261,6 +261,7 @@ class Runtime:
         labels: Mapping[str, str] | None = None,
         priority: int | None = None,
         deadline: int | None = None,
+        concurrency_key: str | None = None,
         role: str | None = None,
         capabilities: Sequence[Mapping[str, Any]] | None = None,
         steps: Mapping[str, Planned] | None = None,
@@ -274,6 +275,8 @@ class Runtime:
             arguments: all of them, by name, whatever they are called; instead of ``args`` and ``kwargs``.
             key: a run that has it is returned instead, if agent and input are the same.
             budget, session, labels, priority, deadline, role, capabilities: as the run has them.
+            concurrency_key: of its own step, instead of the agent's: of all steps that have it one runs at a
+                time, so that a session or an account has its turns one after another.
             steps: further steps that the run has from its beginning, by name: functions of ``rt.step``, as in
                 ``{"eu": fetch.planned("eu"), "sum": total.planned(after=["eu"])}``. Any worker claims each as
                 soon as those that it comes after are done; the agent's own step is called ``main``.
@@ -283,6 +286,7 @@ class Runtime:
             "arguments": arguments,
             "budget": budget,
             "capabilities": capabilities,
+            "concurrency_key": concurrency_key,
             "deadline": deadline,
             "key": key,
             "labels": labels,
