@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import holdfast as hf
 
-rt = hf.Runtime("runs", suspend_grace=0.05)
+rt = hf.Runtime("runs", suspend_grace=0.05, replay_grace=0.1)
 
 
 @rt.tool(effect="write", approval="always")
@@ -42,6 +42,14 @@ async def failer(ctx: hf.Context) -> str:
     if not ctx.state.get("mended"):
         raise ValueError("broken")
     return "fine"
+
+
+@rt.agent
+async def changer(ctx: hf.Context) -> str:
+    with open("amount") as amount:
+        cents = int(amount.read())
+    await ctx.do("book", lambda cents: cents, cents, effect="write")
+    return str(await ctx.signal("go"))
 
 
 @rt.agent(step_timeout=900)
@@ -131,6 +139,27 @@ def test_runs_are_signalled_paused_cancelled_retried_and_forked(folder: Path) ->
     assert holdfast(folder, "runs", "decide", failed["id"], "retry", "--by", "dana").stderr.startswith(
         "nothing_to_decide: "
     )
+
+
+def test_a_divergence_is_shown_side_by_side_and_forked(folder: Path) -> None:
+    (folder / "amount").write_text("1")
+    run = told(folder, "runs", "start", "program:rt", "changer", "--run", code=4)["id"]
+    (folder / "amount").write_text("2")
+    told(folder, "runs", "signal", run, "go")
+    parted = told(folder, "runs", "resume", "program:rt", run, code=4)["divergence"]
+    (recorded,) = parted["recorded"]
+    shown = holdfast(folder, "runs", "show", run).stdout
+    assert "divergence (holdfast runs decide RUN retry|accept|fork --by NAME)" in shown
+    place = f"book (task, write, lane 0) at record {recorded['seq']}"
+    assert [line.split("  ", 1) for line in shown.splitlines()[-3:]] == [
+        [f"diverged: {parted['why']}"],
+        ["recorded", f" {place} {json.dumps(recorded['arguments'])}"],
+        ["attempted", "book (task, write, lane 0)"],
+    ]
+    fork = told(folder, "runs", "decide", run, "fork", "--by", "dana")
+    assert (fork["id"] != run, fork["status"], fork["divergence"]) == (True, "running", None)
+    assert told(folder, "runs", "resume", "program:rt", fork["id"], code=4)["waiting_on"][0]["on"] == "signal"
+    assert told(folder, "runs", "decide", run, "accept", "--by", "dana")["id"] == run
 
 
 def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path) -> None:

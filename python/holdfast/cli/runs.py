@@ -147,6 +147,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "error": None if run.error is None else asdict(run.error),
         "waiting_on": run.waiting_on,
         "steps": run.steps,
+        "divergence": run.divergence,
     }
 
 
@@ -154,6 +155,7 @@ def _print(run: Run, as_json: bool) -> None:
     facts = _facts(run)
     if as_json:
         return output.print_json(facts)
+    parted = facts.pop("divergence")
     shown = {name: value for name, value in facts.items() if value not in (None, [], {})}
     shown["steps"] = ", ".join(_step(step) for step in facts["steps"])
     waits = [_wait(wait) for wait in facts["waiting_on"]]
@@ -162,7 +164,22 @@ def _print(run: Run, as_json: bool) -> None:
     output.facts(
         (name, value if isinstance(value, str) else output.short(value)) for name, value in shown.items()
     )
+    if parted is not None:
+        _side_by_side(parted)
     return None
+
+
+def _side_by_side(parted: dict[str, Any]) -> None:
+    """What was recorded, and what the code does now."""
+    output.say(f"diverged: {parted['why']}")
+    sides = [("recorded", one, "green") for one in parted["recorded"]]
+    if parted["attempted"] is not None:
+        sides.append(("attempted", parted["attempted"], "red"))
+    for side, call, style in sides:
+        told = f"{side:<9}  {call['name']} ({call['kind']}, {call['effect']}, lane {call['lane']})"
+        told += f" at record {call['seq']}" if "seq" in call else ""
+        told += f" {output.short(call['arguments'])}" if "arguments" in call else ""
+        output.say(told, style=style)
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -174,7 +191,7 @@ HELP = {
     "approval": "holdfast approvals approve {subject} --by NAME",
     "doubt": "holdfast effects",
     "signal": "holdfast runs signal RUN {subject}",
-    "divergence": "holdfast runs decide RUN retry|accept --by NAME",
+    "divergence": "holdfast runs decide RUN retry|accept|fork --by NAME",
     "package": "holdfast runs decide RUN continue|refuse --by NAME",
     "paused": "holdfast runs unpause RUN --by NAME",
     "interrupted": "holdfast runs release RUN --by NAME",
@@ -351,7 +368,7 @@ def _release(run: RunId, by: By, store: Url = DEFAULT, as_json: AsJson = False) 
 
 def _decide(
     run: RunId,
-    decision: Annotated[str, typer.Argument(help="retry or accept; continue, wait or refuse.")],
+    decision: Annotated[str, typer.Argument(help="retry, accept or fork; continue, wait or refuse.")],
     by: By,
     reason: Why = None,
     module: Annotated[
@@ -360,16 +377,19 @@ def _decide(
     store: Url = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Decide about a run whose code diverged from its journal, or whose package changed."""
+    """Decide about a run whose code diverged from its journal, or whose package changed.
+
+    After a divergence: retry when the code was fixed, accept when what it no longer does is to be abandoned,
+    fork to leave the run as it is and go on in a new one, which is printed. About a package: continue, wait
+    or refuse.
+    """
     if module is not None:
         with load(module) as rt:
-            rt.decide(run, decision, by=by, reason=reason)
-            return _after(rt, run, as_json)
+            return _print(rt.decide(run, decision, by=by, reason=reason), as_json)
     if decision == "continue":
         raise typer.BadParameter("to continue under a new package, say which program has it: --module app:rt")
     with _acting(store) as rt:
-        rt.decide(run, decision, by=by, reason=reason)
-        return _after(rt, run, as_json)
+        return _print(rt.decide(run, decision, by=by, reason=reason), as_json)
 
 
 def _fork(

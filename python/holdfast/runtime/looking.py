@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import CommandError
 from holdfast.gateway.outcomes import fix
 from holdfast.primitives import new_id
+from holdfast.runtime import parting
 from holdfast.runtime.notes import Artifact
 from holdfast.runtime.runs import ENDED, Run
 from holdfast.runtime.worker import Worker
@@ -140,8 +141,8 @@ def decision(runtime: Runtime, run: str, decided: str) -> Json:
     for step in waiting:
         on = {wait["on"] for wait in step["waits"]}
         if "divergence" in on:
-            records = [record for record in runtime.store.read(run) if record.kind == "replay.diverged"]
-            calls = [sketch["call"] for sketch in records[-1].body["recorded"]] if records else []
+            record = parting.newest(runtime.store, run, step["id"])
+            calls = [] if record is None else [sketch["call"] for sketch in record.body["recorded"]]
             return {
                 "command": "decide_divergence",
                 "decision": decided,
@@ -153,6 +154,13 @@ def decision(runtime: Runtime, run: str, decided: str) -> Json:
             return {"command": "decide_package", "decision": decided, "package": package, "step": step["id"]}
     code = "nothing_to_decide"
     raise CommandError("no step of the run waits for a decision", code=code, fix=fix(code))
+
+
+def forked(runtime: Runtime, run: str, command: Json, by: str, reason: str | None) -> Run:
+    """The fork that a decision about a divergence is."""
+    if command["command"] != "decide_divergence":
+        raise CommandError("a package is not forked from", code="bad_fork_point", fix=fix("bad_fork_point"))
+    return fork(runtime, run, parting.before(runtime.store, run, command["step"]), by, "serve", reason)
 
 
 def fork(runtime: Runtime, run: str, at: int, by: str, effects: str, reason: str | None) -> Run:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import CommandError
 from holdfast.gateway.outcomes import fix
+from holdfast.runtime import parting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,6 +91,15 @@ class Run:
         """What its steps wait for: ``{"on": "approval", "subject": ...}`` and so on."""
         waiting = (step for step in self.steps if step["status"] == "waiting")
         return [wait for step in waiting for wait in step["waits"]]
+
+    @property
+    def divergence(self) -> Json | None:
+        """Where its code and its journal part, both sides, if a step waits for a person to decide about it:
+        ``recorded`` is what the code no longer asks for, ``attempted`` what it asked for instead."""
+        for step in self.steps:
+            if step["status"] == "waiting" and any(wait["on"] == "divergence" for wait in step["waits"]):
+                return parting.side_by_side(self._runtime.store, self.id, step["id"])
+        return None
 
     @property
     def result(self) -> Any:  # noqa: ANN401 (the agent says what it is)

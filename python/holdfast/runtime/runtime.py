@@ -360,18 +360,25 @@ class Runtime:
             command["reason"] = payload(reason, "internal")
         self.store._core.run(_core.Call.command(_id(run), human(by), command, "barrier"))
 
-    def decide(self, run: str | Run, decision: str, *, by: str, reason: str | None = None) -> None:
+    def decide(self, run: str | Run, decision: str, *, by: str, reason: str | None = None) -> Run:
         """Decides about a step that waits because its code diverged, or its package changed.
+
+        Returns the run that goes on: this one, or its fork.
 
         Args:
             run: the run.
-            decision: after a divergence ``retry`` (the code was fixed) or ``accept`` (what it no longer
-                does is abandoned); about a package ``continue``, ``wait`` or ``refuse``.
+            decision: after a divergence ``retry`` (the code was fixed), ``accept`` (what it no longer does is
+                abandoned) or ``fork`` (this run stays as it is, and its fork from before those calls has the
+                new code); about a package ``continue``, ``wait`` or ``refuse``.
             by: who decides.
             reason: why.
         """
         command = looking.decision(self, _id(run), decision)
+        going = Run(self, _id(run))
+        if decision == "fork":
+            going = looking.forked(self, _id(run), command, by, reason)
         self._people(run, command, by, reason)
+        return going
 
     def fork(
         self, run: str | Run, *, at: int, by: str, effects: str = "serve", reason: str | None = None
