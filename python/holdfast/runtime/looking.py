@@ -16,6 +16,7 @@ from holdfast.runtime.notes import Artifact
 from holdfast.runtime.runs import ENDED, Run
 from holdfast.runtime.worker import Worker
 from holdfast.store.commands import human, payload
+from holdfast.visible import Listing, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -204,9 +205,10 @@ class Artifacts:
     def _records(self, run: str) -> Iterator[Record]:
         return (record for record in self._runtime.store.read(run) if record.kind == "artifact.created")
 
-    def list(self, run: str) -> list[Artifact]:
+    def list(self, run: str | Run) -> list[Artifact]:
         """The artifacts of a run, the oldest first."""
-        return [
+        run = run if isinstance(run, str) else run.id
+        return Listing(
             Artifact(
                 record.body["artifact"],
                 run,
@@ -218,7 +220,7 @@ class Artifacts:
                 tuple(record.body["derived_from"]),
             )
             for record in self._records(run)
-        ]
+        )
 
     def open(self, artifact: Artifact) -> bytes:
         """The bytes of an artifact, checked against what was recorded."""
@@ -230,7 +232,7 @@ class Artifacts:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Shown):
     """What something cost."""
 
     run: str
@@ -248,9 +250,9 @@ class Costs:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def list(self, run: str) -> list[Cost]:
+    def list(self, run: str | Run) -> list[Cost]:
         """The recorded costs of a run."""
-        found = []
+        run, found = run if isinstance(run, str) else run.id, Listing[Cost]()
         for record in self._runtime.store.read(run):
             if record.kind == "cost.recorded":
                 body, amounts = record.body, record.body["amounts"]
@@ -260,14 +262,14 @@ class Costs:
                 found.append(Cost(run, record.seq, record.at, usd, tokens, model, provider))
         return found
 
-    def total(self, run: str) -> Json:
+    def total(self, run: str | Run) -> Json:
         """Their sum."""
         costs = self.list(run)
         return {"tokens": sum(cost.tokens for cost in costs), "usd": sum(cost.usd for cost in costs)}
 
 
 @dataclass(frozen=True)
-class Metrics:
+class Metrics(Shown):
     """Counts of a store."""
 
     runs: dict[str, int]
