@@ -101,7 +101,7 @@ class Step:
 
     def seen(self, point: str, value: object) -> hooks.Subject:
         """What hooks are shown."""
-        return hooks.Subject(point, "", self.claim.run, self.claim.agent, value)
+        return hooks.Subject(point, "", self.claim.run, self.claim.agent, value, self.claim.step)
 
     def asks(self, point: str, subject: Mapping[str, Any]) -> dict[str, Any]:
         """What the hooks of a point of the run come to."""

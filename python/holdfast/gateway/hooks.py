@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,6 +64,11 @@ class Subject:
     run: str
     agent: str
     value: Any = None
+    step: str = ""
+
+    def about(self) -> dict[str, str]:
+        """Which run and step a line of a log is about, as its ``extra``."""
+        return {"run": self.run, "step": self.step}
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ class Hook:
         """The subject, as far as the hook's privacy allows."""
         if self.spec["privacy"] == "content_capture_allowed":
             return subject
-        return Subject(subject.point, subject.tool, subject.run, subject.agent)
+        return replace(subject, value=None)
 
 
 def hook(
@@ -232,9 +237,10 @@ class Observer:
             if len(self._waiting) >= self._room:
                 self.dropped += 1
                 if self._overflow == "fail_hook_invocation":
-                    log.error("the queue of the hook %s is full", self.hook.id)
+                    log.error("the queue of the hook %s is full", self.hook.id, extra=subject.about())
                 elif self._overflow == "summarize_and_continue" and self.dropped & (self.dropped - 1) == 0:
-                    log.warning("the hook %s did not hear of %d calls", self.hook.id, self.dropped)
+                    told = "the hook %s did not hear of %d calls"
+                    log.warning(told, self.hook.id, self.dropped, extra=subject.about())
                 return
             self._waiting.append(self.hook.shows(subject))
             if self._thread is None or not self._thread.is_alive():  # a forked child has none
@@ -251,7 +257,7 @@ class Observer:
             try:
                 self.hook.body(subject)
             except Exception:
-                log.warning("the observer %s failed", self.hook.id)
+                log.warning("the observer %s failed", self.hook.id, extra=subject.about())
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
