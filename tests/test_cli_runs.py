@@ -101,11 +101,18 @@ def test_a_run_is_started_approved_and_finished_by_a_worker(folder: Path) -> Non
     assert (done["status"], done["result"]) == ("completed", "paid 7")
     assert (folder / "ledger").read_text() == "7\n"
     assert told(folder, "budget", "show", run["id"])["tool_calls"]["used"] == 1
+    free = told(folder, "runs", "start", "program:rt", "waiter")["id"]
+    (bound,) = told(folder, "budget")  # of the runs that have one
+    assert (bound["run"], bound["budget"]["tool_calls"]["left"]) == (run["id"], 4)
+    listed = holdfast(folder, "budget").stdout
+    assert (f"{run['id']}  payer  completed  1 of 5" in listed, free in listed) == (True, False)
+    told(folder, "runs", "cancel", free, "--by", "dana")
     tailed = holdfast(folder, "runs", "tail", run["id"], "--json").stdout.splitlines()
     assert json.loads(tailed[-1])["kind"] == "run.finished"
-    (listed,) = told(folder, "runs")
+    (listed,) = told(folder, "runs", "list", "--status", "completed")
     assert (listed["id"], listed["status"]) == (run["id"], "completed")
-    assert told(folder, "metrics")["runs"] == {"completed": 1}
+    assert [one["id"] for one in told(folder, "runs")] == [free, run["id"]]
+    assert told(folder, "metrics")["runs"] == {"cancelled": 1, "completed": 1}
     assert 'holdfast_runs{status="completed"} 1' in holdfast(folder, "metrics", "--prometheus").stdout
 
 
@@ -176,6 +183,13 @@ def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path) -> None:
         out, _ = worker.communicate(timeout=60)
     assert worker.returncode == 0
     assert "waiting" in out
+
+
+def test_a_status_that_no_run_has_is_refused_with_those_that_there_are(folder: Path) -> None:
+    done = holdfast(folder, "runs", "list", "--status", "wrong\x1b")
+    said = " ".join(done.stderr.replace("\u2502", " ").split())
+    assert (done.returncode, done.stdout, "\x1b" in done.stderr) == (2, "", False)
+    assert "it is one of pending, running, waiting, paused, completed, failed, cancelled" in said
 
 
 def test_wrong_names_are_said_clearly(folder: Path) -> None:

@@ -26,6 +26,7 @@ from holdfast.cli.store import DEFAULT, AsJson, Url, reading, writing
 from holdfast.errors import HoldfastError
 from holdfast.gateway.outcomes import fix
 from holdfast.runtime import Runtime
+from holdfast.runtime.looking import ACCOUNTS
 from holdfast.store.door import shown
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.runtime import Run, Summary, Worker
 
 WAITS = 4
+STATUSES = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled")
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who does it.")]
 Why = Annotated[str | None, typer.Option("--reason", help="Why; it stays in the journal.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
@@ -66,8 +68,8 @@ def add_to(app: typer.Typer) -> None:
     app.command("worker")(_worker)
     app.command("metrics")(_metrics)
     budget = typer.Typer(help="Budgets of runs.")
+    budget.callback(invoke_without_command=True)(_budgets)
     budget.command("show")(_budget)
-    budget.callback()(lambda: None)
     app.add_typer(budget, name="budget")
 
 
@@ -128,6 +130,9 @@ def _list(
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first."""
+    if status is not None and status not in STATUSES:
+        told = f"{status} is no status of a run: it is one of {', '.join(STATUSES)}"
+        raise typer.BadParameter(output.visible(told), param_hint="--status")
     with looking(store) as rt:
         found = rt.runs.list(status=status, agent=agent, limit=limit)
     if as_json:
@@ -251,6 +256,25 @@ def _metrics(
             (name, value if isinstance(value, int) else output.short(value))
             for name, value in metrics.as_dict().items()
         )
+
+
+def _budgets(context: typer.Context, store: Url = DEFAULT, as_json: AsJson = False) -> None:
+    """Budgets of runs; alone, list those of the newest runs that have one: what was used, of how much."""
+    if context.invoked_subcommand is not None:
+        return None
+    with looking(store) as rt:
+        found = [(run, rt.budget(run.id)) for run in rt.runs.list()]
+    bound = [(run, told) for run, told in found if any(row["limit"] is not None for row in told.values())]
+    if as_json:
+        return output.print_json(
+            [{"run": run.id, "agent": run.agent, "status": run.status, "budget": told} for run, told in bound]
+        )
+    rows = [(run.id, run.agent, run.status, *map(_used, told.values())) for run, told in bound]
+    return output.grid(("run", "agent", "status", *ACCOUNTS), rows)
+
+
+def _used(account: dict[str, int | None]) -> str:
+    return str(account["used"]) if account["limit"] is None else f"{account['used']} of {account['limit']}"
 
 
 def _budget(run: RunId, store: Url = DEFAULT, as_json: AsJson = False) -> None:
