@@ -59,11 +59,13 @@ async def begun(
         await asyncio.wait({created, claimed})
     except asyncio.CancelledError:
         await asyncio.wait({created, claimed})
+        created.exception()
         if claimed.exception() is None and (claim := claimed.result()) is not None:
             await worker.give_back(claim)
         raise
+    lost = claimed.exception()  # asked for also where the run was refused: else its task complains
     created.result()
-    return run, None if claimed.exception() is not None else claimed.result()
+    return run, None if lost is not None else claimed.result()
 
 
 async def drive(runtime: Runtime, run: str, lease: float, claim: Claim | None = None) -> Run:
