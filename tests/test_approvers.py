@@ -105,8 +105,21 @@ def test_nobody_there_leaves_the_request_standing(rt: hf.Runtime) -> None:
 
 
 def test_a_webhook_goes_over_a_safe_line_only() -> None:
-    with pytest.raises(ValueError, match="https"):
-        Webhook("http://example.org/hook", secret=hf.Secret(SECRET, name="hook"))
+    for url in (
+        "http://example.org/hook",
+        "http://localhost.example.org/",
+        "http://127.0.0.1.example.org/",
+        "http://localhost@example.org/",
+        "http://example.org\\@localhost/",
+        "https://dana:secret@example.org/",
+        "https:///hook",
+        "ftp://localhost/",
+        "localhost",
+    ):
+        with pytest.raises(ValueError, match="https, or http on this machine"):
+            Webhook(url, secret=hf.Secret(SECRET, name="hook"))
+    for url in ("https://example.org", "http://LOCALHOST:80/a", "http://127.0.0.1:9", "http://[::1]:9/"):
+        Webhook(url, secret=hf.Secret(SECRET, name="hook"))
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def test_a_request_is_edited_approved_for_the_session_and_the_grant_taken_back(t
     standing = next(grant for grant in grants if grant["stream"].startswith("ses_"))
     assert (standing["uses"], standing["spent"], standing["revoked"], len(grants)) == (3, 0, False, 2)
     assert holdfast(tmp_path, "grants", "list", "--of", standing["stream"])[0] == 0
-    assert holdfast(tmp_path, "grants", "revoke", standing["id"], "--by", "dana")[0] == 0
+    revoke = ("grants", "revoke", standing["id"], "--by", "dana")
+    assert told(tmp_path, *revoke) == {"grant": standing["id"], "revoked": True}
     (standing,) = told(tmp_path, "grants", "list", "--of", standing["stream"])
     assert standing["revoked"] is True
     assert attempt(tmp_path, lambda cents, _: {"sent": cents}) == "completed"
@@ -140,9 +141,20 @@ def test_what_a_run_holds_is_listed_and_taken_back(tmp_path: Path) -> None:
     with hf.open(tmp_path / "runs") as store:
         run = store.create_run(agent="support", capabilities=[hf.capability("wire")])
     (held,) = told(tmp_path, "capabilities", "list", run)
-    assert (held["target"], held["rights"], held["revoked"]) == ("wire", ["call"], False)
+    assert (held["run"], held["target"], held["rights"], held["revoked"]) == (run, "wire", ["call"], False)
+    with hf.open(tmp_path / "runs") as store:
+        other = store.create_run(agent="nobody's", capabilities=[hf.capability("pay"), hf.capability("see")])
+    alone = told(tmp_path, "capabilities")  # of all runs, the newest first
+    assert sorted((one["run"], one["target"]) for one in alone) == sorted(
+        [(other, "pay"), (other, "see"), (run, "wire")]
+    )
+    assert [one["run"] for one in alone] == [other, other, run]
+    assert held["id"] in holdfast(tmp_path, "capabilities")[1]
+    pay = next(one["id"] for one in alone if one["target"] == "pay")
+    said = holdfast(tmp_path, "capabilities", "revoke", other, pay, "--by", "dana")
+    assert said[:2] == (0, f"revoked {pay}\n")
     revoke = ("capabilities", "revoke", run, held["id"], "--by", "dana", "--reason", "enough")
-    assert holdfast(tmp_path, *revoke)[0] == 0
+    assert told(tmp_path, *revoke) == {"run": run, "capability": held["id"], "revoked": True}
     code, out, _ = holdfast(tmp_path, "capabilities", "list", run)
     assert (code, "yes" in out) == (0, True)
     assert attempt(tmp_path, lambda *_: {}) == "failed"

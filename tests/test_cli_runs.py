@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import holdfast as hf
 
-rt = hf.Runtime("runs", suspend_grace=0.05)
+rt = hf.Runtime("runs", suspend_grace=0.05, replay_grace=0.1)
 
 
 @rt.tool(effect="write", approval="always")
@@ -42,6 +42,14 @@ async def failer(ctx: hf.Context) -> str:
     if not ctx.state.get("mended"):
         raise ValueError("broken")
     return "fine"
+
+
+@rt.agent
+async def changer(ctx: hf.Context) -> str:
+    with open("amount") as amount:
+        cents = int(amount.read())
+    await ctx.do("book", lambda cents: cents, cents, effect="write")
+    return str(await ctx.signal("go"))
 
 
 @rt.agent(step_timeout=900)
@@ -93,11 +101,18 @@ def test_a_run_is_started_approved_and_finished_by_a_worker(folder: Path) -> Non
     assert (done["status"], done["result"]) == ("completed", "paid 7")
     assert (folder / "ledger").read_text() == "7\n"
     assert told(folder, "budget", "show", run["id"])["tool_calls"]["used"] == 1
+    free = told(folder, "runs", "start", "program:rt", "waiter")["id"]
+    (bound,) = told(folder, "budget")  # of the runs that have one
+    assert (bound["run"], bound["budget"]["tool_calls"]["left"]) == (run["id"], 4)
+    listed = holdfast(folder, "budget").stdout
+    assert (f"{run['id']}  payer  completed  1 of 5" in listed, free in listed) == (True, False)
+    told(folder, "runs", "cancel", free, "--by", "dana")
     tailed = holdfast(folder, "runs", "tail", run["id"], "--json").stdout.splitlines()
     assert json.loads(tailed[-1])["kind"] == "run.finished"
-    (listed,) = told(folder, "runs")
+    (listed,) = told(folder, "runs", "list", "--status", "completed")
     assert (listed["id"], listed["status"]) == (run["id"], "completed")
-    assert told(folder, "metrics")["runs"] == {"completed": 1}
+    assert [one["id"] for one in told(folder, "runs")] == [free, run["id"]]
+    assert told(folder, "metrics")["runs"] == {"cancelled": 1, "completed": 1}
     assert 'holdfast_runs{status="completed"} 1' in holdfast(folder, "metrics", "--prometheus").stdout
 
 
@@ -133,6 +148,27 @@ def test_runs_are_signalled_paused_cancelled_retried_and_forked(folder: Path) ->
     )
 
 
+def test_a_divergence_is_shown_side_by_side_and_forked(folder: Path) -> None:
+    (folder / "amount").write_text("1")
+    run = told(folder, "runs", "start", "program:rt", "changer", "--run", code=4)["id"]
+    (folder / "amount").write_text("2")
+    told(folder, "runs", "signal", run, "go")
+    parted = told(folder, "runs", "resume", "program:rt", run, code=4)["divergence"]
+    (recorded,) = parted["recorded"]
+    shown = holdfast(folder, "runs", "show", run).stdout
+    assert "divergence (holdfast runs decide RUN retry|accept|fork --by NAME)" in shown
+    place = f"book (task, write, lane 0) at record {recorded['seq']}"
+    assert [line.split("  ", 1) for line in shown.splitlines()[-3:]] == [
+        [f"diverged: {parted['why']}"],
+        ["recorded", f" {place} {json.dumps(recorded['arguments'])}"],
+        ["attempted", "book (task, write, lane 0)"],
+    ]
+    fork = told(folder, "runs", "decide", run, "fork", "--by", "dana")
+    assert (fork["id"] != run, fork["status"], fork["divergence"]) == (True, "running", None)
+    assert told(folder, "runs", "resume", "program:rt", fork["id"], code=4)["waiting_on"][0]["on"] == "signal"
+    assert told(folder, "runs", "decide", run, "accept", "--by", "dana")["id"] == run
+
+
 def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path) -> None:
     told(folder, "runs", "start", "program:rt", "sleeper")
     command = [sys.executable, "-m", "holdfast", "worker", "program:rt", "--name", "w7"]
@@ -147,6 +183,13 @@ def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path) -> None:
         out, _ = worker.communicate(timeout=60)
     assert worker.returncode == 0
     assert "waiting" in out
+
+
+def test_a_status_that_no_run_has_is_refused_with_those_that_there_are(folder: Path) -> None:
+    done = holdfast(folder, "runs", "list", "--status", "wrong\x1b")
+    said = " ".join(done.stderr.replace("\u2502", " ").split())
+    assert (done.returncode, done.stdout, "\x1b" in done.stderr) == (2, "", False)
+    assert "it is one of pending, running, waiting, paused, completed, failed, cancelled" in said
 
 
 def test_wrong_names_are_said_clearly(folder: Path) -> None:

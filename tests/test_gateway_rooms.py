@@ -556,3 +556,39 @@ dana = ["lead"]
         with pytest.raises(hf.PolicyError) as refused:
             hf.Policy.of(gw.rule("deny", **wrong))
         assert refused.value.code == "bad_policy"
+
+
+def test_a_rule_holds_between_its_times() -> None:
+    clock = FakeClock(wall_ms=1_798_066_800_000 - 1)  # a millisecond before 2026-12-24 in Berlin
+    text = """
+[[rule]]
+decide = "deny"
+not_before = 2026-12-24T00:00:00+01:00
+not_after = 2026-12-24T00:00:01.5+01:00
+"""
+    ms = gw.rule("deny", name="rule 1", not_before=1_798_066_800_000, not_after=1_798_066_801_500)
+    assert hf.Policy.load(text).digest == hf.Policy.of(ms).digest
+
+    def decided() -> str:
+        with hf.Runtime(store, policy=text) as rt:
+
+            @rt.tool(effect="write")
+            def send() -> str:
+                return "sent"
+
+            @rt.agent(attempts=1)
+            async def sends(ctx: hf.Context) -> str:
+                return await ctx.call(send)
+
+            return rt.run_sync(sends).status
+
+    with hf.open("memory:", clock=clock) as store:
+        came_to = [decided()]
+        for seconds in (0.001, 1.499, 0.001):
+            clock.advance(seconds=seconds)
+            came_to.append(decided())
+    assert came_to == ["completed", "failed", "failed", "completed"]
+    for wrong in ("2026-12-24", "2026-12-24T00:00:00", "00:00:00", "true", '"2026-12-24T00:00:00Z"', "1.5"):
+        with pytest.raises(hf.PolicyError, match="a time has a date, a time of day and an offset") as refused:
+            hf.Policy.load(f'[[rule]]\ndecide = "deny"\nnot_after = {wrong}\n')
+        assert (refused.value.code, refused.value.path) == ("bad_policy", "rule[0].not_after")

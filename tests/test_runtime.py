@@ -429,6 +429,115 @@ def test_a_divergence_that_a_person_accepts_goes_on_with_the_new_code(
     assert provider.sent["second"] == 1
 
 
+def test_a_divergence_is_forked_and_nothing_is_done_twice(rt: hf.Runtime, provider: Provider) -> None:
+    which = ["first"]
+
+    @rt.agent
+    async def changes(ctx: hf.Context) -> str:
+        await ctx.call("send", what="always")
+        await ctx.call("send", what=which[0])
+        return str(await ctx.call("wire", cents=1))
+
+    run = rt.run_sync(changes)
+    assert run.divergence is None
+    which[0] = "second"
+    approve_all(rt)
+    run = rt.resume_sync(run)
+    parted = run.divergence
+    assert parted is not None
+    told = [(one["name"], one["arguments"], one["effect"]) for one in parted["recorded"]]
+    assert told == [("send", {"what": "first"}, "write"), ("wire", {"cents": 1}, "write")]
+    assert (parted["attempted"]["name"], parted["why"]) == ("send", "another write was recorded in this lane")
+    fork = rt.decide(run, "fork", by="dana", reason="both are wanted")
+    decided = [record for record in rt.store.read(run.id) if record.kind == "replay.decided"]
+    assert [(one.body["decision"], one.by["id"]) for one in decided] == [("fork", "dana")]
+    assert (fork.id != run.id, run.refresh().status, run.divergence) == (True, "waiting", parted)
+    assert rt.resume_sync(fork).status == "waiting"
+    approve_all(rt)
+    assert rt.resume_sync(fork).result == "receipt for wire 1"
+    assert provider.sent == {"always": 1, "first": 1, "second": 1, "wire 1": 1}
+    with pytest.raises(hf.CommandError) as refused:
+        rt.decide(fork, "fork", by="dana")
+    assert refused.value.code == "nothing_to_decide"
+
+
+def test_a_fork_that_diverges_is_forked_again(rt: hf.Runtime, provider: Provider) -> None:
+    which = ["first"]
+
+    @rt.agent
+    async def changes(ctx: hf.Context) -> str:
+        await ctx.call("send", what="always")
+        await ctx.call("send", what=which[0])
+        return str(await ctx.signal("go"))
+
+    run = rt.run_sync(changes)
+    for which[0], was in (("second", "first"), ("third", "second")):
+        rt.signal(run, "go")
+        parted = rt.resume_sync(run).divergence
+        assert [one["arguments"] for one in (parted or {})["recorded"]] == [{"what": was}]
+        run = rt.resume_sync(rt.decide(run, "fork", by="dana"))
+    rt.signal(run, "go", "gone")
+    assert rt.resume_sync(run).result == "gone"
+    assert provider.sent == {"always": 1, "first": 1, "second": 1, "third": 1}
+    assert run.divergence is None
+
+
+def test_a_changed_package_is_no_reason_to_fork(address: str) -> None:
+    def program(version: str) -> hf.Runtime:
+        rt = hf.Runtime(store, strict_packages=True, suspend_grace=0.02)
+
+        @rt.agent(version=version)
+        async def waits(ctx: hf.Context) -> str:
+            return str(await ctx.signal("go"))
+
+        return rt
+
+    with hf.open(address) as store:
+        run = program("1").run_sync("waits")
+        new = program("2")
+        new.signal(run, "go", "gone")
+        assert [wait["on"] for wait in new.resume_sync(run.id).waiting_on] == ["package"]
+        with pytest.raises(hf.CommandError, match="a package is not forked from") as refused:
+            new.decide(run, "fork", by="dana")
+        assert (refused.value.code, len(new.runs.list())) == ("bad_fork_point", 1)
+        assert new.decide(run, "continue", by="dana").id == run.id
+        assert new.resume_sync(run.id).result == "gone"
+
+
+def test_a_divergence_beside_a_write_that_was_under_way_is_not_forked(
+    rt: hf.Runtime, provider: Provider
+) -> None:
+    which, sent = ["first"], asyncio.Event()
+
+    @rt.tool(effect="write")
+    async def slow(what: str) -> str:
+        await sent.wait()
+        return provider.send(what)
+
+    @rt.tool(effect="write")
+    async def quick(what: str) -> str:
+        sent.set()
+        return provider.send(what)
+
+    @rt.agent
+    async def changes(ctx: hf.Context) -> list[str]:
+        async def second() -> str:
+            return str(await ctx.call("quick", what=which[0]))
+
+        return [*await asyncio.gather(ctx.call("slow", what="slow"), second()), await ctx.signal("go")]
+
+    run = rt.run_sync(changes)
+    which[0] = "second"
+    rt.signal(run, "go", "gone")
+    run = rt.resume_sync(run)
+    assert run.divergence is not None
+    with pytest.raises(hf.CommandError) as refused:
+        rt.decide(run, "fork", by="dana")
+    assert (refused.value.code, len(rt.runs.list())) == ("bad_fork_point", 1)
+    assert "replay.decided" not in kinds(rt, run)
+    assert provider.sent == {"slow": 1, "first": 1}
+
+
 def test_a_durable_timeout_ends_what_is_inside_in_every_attempt(address: str) -> None:
     clock = FakeClock()
     with hf.Runtime(address, clock=clock, suspend_grace=0.01) as rt:

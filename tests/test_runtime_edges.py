@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 from typing import Any
@@ -335,6 +336,26 @@ def test_a_commit_that_no_longer_holds_what_was_recorded_is_a_divergence(rt: hf.
     approve_all(rt)
     run = rt.resume_sync(run)
     assert ([wait["on"] for wait in run.waiting_on], run.state) == (["divergence"], {"n": 1})
+
+
+def test_a_run_that_is_refused_leaves_no_error_behind_that_nobody_hears_of(rt: hf.Runtime) -> None:
+    @rt.agent
+    async def never(_: hf.Context) -> None:
+        raise AssertionError
+
+    complaints: list[str] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(str(context["message"])))
+        with pytest.raises(hf.CommandError) as refused:
+            await rt.run(never, budget={"memory_bytes": 5})
+        assert refused.value.code == "unenforceable"
+        gc.collect()
+
+    asyncio.run(story())
+    gc.collect()
+    assert (complaints, rt.runs.list()) == ([], [])
 
 
 def test_the_body_of_a_call_asks_nothing_of_the_context(rt: hf.Runtime, provider: Provider) -> None:

@@ -196,3 +196,45 @@ def test_the_points_that_the_runtime_does_not_call_are_refused(rt: hf.Runtime) -
     with pytest.raises(hf.HoldfastError) as refused:
         rt.hook("before_model_call")(lambda _: None)  # type: ignore[arg-type]
     assert refused.value.code == "point_not_live"
+
+
+def test_a_hook_that_is_declared_beforehand_is_given_to_several_runtimes() -> None:
+    seen = []
+
+    @hf.hook("before_tool_call", rights=["deny"])
+    def small_sums_only(subject: hf.gateway.Subject) -> object:
+        return hf.gateway.deny("spending.too_much") if subject.value["cents"] > 10 else None
+
+    watches = hf.hook("after_run_terminal", blocking=False, name="watches")(lambda one: seen.append(one.run))
+
+    def came_to(cents: int) -> tuple[str, str]:
+        with hf.Runtime("memory:", hooks=[small_sums_only, watches]) as rt:
+
+            @rt.tool(effect="write")
+            def pay(cents: int) -> str:
+                return f"paid {cents}"
+
+            @rt.agent
+            async def pays(ctx: hf.Context) -> str:
+                return await ctx.call(pay, cents=cents)
+
+            run = rt.run_sync(pays)
+            assert rt.gateway.observers("after_run_terminal")[0].drain(5)
+            assert seen.pop() == run.id
+            return run.status, str(run.error or run.result)
+
+    assert came_to(10) == ("completed", "paid 10")
+    status, told = came_to(11)
+    assert (status, "spending.too_much" in told) == ("failed", True)
+
+
+def test_hooks_that_cannot_be_registered_are_refused_by_name() -> None:
+    with pytest.raises(hf.HoldfastError) as refused:
+        hf.hook("before_model_call")(lambda _: None)  # type: ignore[arg-type]
+    assert refused.value.code == "point_not_live"
+    twice = hf.hook("run_starting", name="twice")(lambda _: None)
+    with pytest.raises(hf.HoldfastError) as refused:
+        hf.Runtime("memory:", hooks=[twice, twice])
+    assert refused.value.code == "hook_exists"
+    with pytest.raises(TypeError, match=r"print is no hook: declare one with hf\.hook"):
+        hf.Runtime("memory:", hooks=[print])  # type: ignore[list-item]

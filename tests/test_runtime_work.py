@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.runtime_desk import Provider, address, approve_all, provider, rt
 
 import holdfast as hf
+from holdfast.primitives import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,6 +256,138 @@ def test_a_guarded_call_that_waits_says_for_what(rt: hf.Runtime, provider: Provi
     assert pay("1", key="order-1") == "receipt for 1"
 
 
+def test_a_guarded_async_function_is_awaited_on_its_callers_loop(rt: hf.Runtime, provider: Provider) -> None:
+    loops: list[object] = []
+
+    @hf.guard(rt, effect="write", approval="always")
+    async def pay(order: str) -> str:
+        """Pays."""
+        loops.append(asyncio.get_running_loop())
+        if len(loops) == 1:
+            raise hf.NoEffect("the bank does not answer")
+        return provider.send(order)
+
+    async def story() -> list[str]:
+        with pytest.raises(hf.RunError, match="waiting for approval") as refused:
+            await pay("1", key="order-1")
+        assert (refused.value.code, loops) == ("run_not_ended", [])
+        await asyncio.to_thread(approve_all, rt)
+        with pytest.raises(hf.NoEffect):
+            await pay("1", key="order-1")
+        receipts = [await pay("1", key="order-1"), await pay("1", key="order-1")]
+        assert loops == [asyncio.get_running_loop()] * 2
+        with pytest.raises(hf.HoldfastError, match="key"):
+            await pay("2", key="order-1")
+        return receipts
+
+    assert asyncio.run(story()) == ["receipt for 1"] * 2
+    assert (provider.sent, pay.__name__, pay.__doc__) == ({"1": 1}, "pay", "Pays.")
+    assert [(listed.agent, listed.status) for listed in rt.runs.list()] == [("guard:pay", "completed")]
+
+
+def test_a_guarded_call_that_is_cancelled_settles_and_is_served_under_its_key(
+    rt: hf.Runtime, provider: Provider
+) -> None:
+    async def story(key: str | None) -> str:
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def pay(order: str) -> str:
+            begun.set()
+            await goes_on.wait()
+            return provider.send(order)
+
+        guarded = hf.guard(rt, effect="write", name=f"pay {key}")(pay)
+        call = asyncio.ensure_future(guarded("1", key=key))
+        await begun.wait()
+        call.cancel()
+        await asyncio.sleep(0)
+        assert not call.done()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        return rt.runs.list()[0].status if key is None else await guarded("1", key=key)
+
+    assert asyncio.run(story("order-1")) == "receipt for 1"
+    assert provider.sent == {"1": 1}
+    assert asyncio.run(story(None)) == "failed"  # nobody could make it again
+    assert provider.sent == {"1": 2}
+
+
+def test_hooks_of_the_run_are_asked_around_a_guarded_async_call(rt: hf.Runtime, provider: Provider) -> None:
+    heard: list[str] = []
+
+    @rt.hook("run_starting", rights=["stop_run"])
+    async def starts(subject: hf.gateway.Subject) -> object:
+        heard.append(subject.agent)
+        return hf.gateway.stop_run("not.today") if len(heard) > 1 else None
+
+    @rt.hook("after_run_terminal")
+    def ends(subject: hf.gateway.Subject) -> None:
+        heard.append(subject.value["status"])
+
+    @hf.guard(rt, effect="write")
+    async def pay(order: str) -> str:
+        return provider.send(order)
+
+    assert asyncio.run(pay("1")) == "receipt for 1"
+    with pytest.raises(hf.RunError, match="the guarded call is cancelled"):
+        asyncio.run(pay("2"))
+    assert heard == ["guard:pay", "completed", "guard:pay", "cancelled"]
+    assert provider.sent == {"1": 1}
+
+
+def test_objects_and_partials_are_guarded_and_tools(rt: hf.Runtime, provider: Provider) -> None:
+    class Teller:
+        """Sends what it is told."""
+
+        def __init__(self) -> None:
+            self.bank = provider
+
+        async def __call__(self, order: str, times: int = 1) -> list[str]:
+            return [self.bank.send(order) for _ in range(times)]
+
+    def post(bank: Provider, order: str, *, times: int) -> list[str]:
+        return [bank.send(order) for _ in range(times)]
+
+    guarded = hf.guard(rt, effect="write")(Teller())
+    assert asyncio.run(guarded("1", key="k")) == asyncio.run(guarded("1", key="k")) == ["receipt for 1"]
+    assert (guarded.__name__, guarded.__doc__) == ("Teller", "Sends what it is told.")
+    tool = rt.tool(effect="write")(functools.partial(post, provider, times=2))
+    assert (tool.name, tool.spec()["input"]["properties"].keys()) == ("post", {"order"})
+
+    @rt.agent
+    async def posts(ctx: hf.Context) -> list[str]:
+        return await ctx.call(tool, order="2")
+
+    assert rt.run_sync(posts).result == ["receipt for 2"] * 2
+    bound = hf.guard(rt, effect="write", name="bound")(functools.partial(post, provider, times=3))
+    assert bound("3") == ["receipt for 3"] * 3
+    assert provider.sent == {"1": 1, "2": 2, "3": 3}
+
+
+def test_what_cannot_be_a_tool_is_refused_in_words(rt: hf.Runtime) -> None:
+    cases: list[tuple[Any, str]] = [
+        (functools.partial(lambda order: order), "has no name of its own: say name="),
+        (42, "a tool is something to call: int is not"),
+        (dict, "dict does not say what it takes"),
+    ]
+    for function, told in cases:
+        for makes in (rt.tool(effect="read"), hf.guard(rt, effect="read")):
+            with pytest.raises(hf.ToolError, match=told) as refused:
+                makes(function)
+            assert refused.value.code == "bad_tool"
+    with pytest.raises(hf.ToolError, match="is no function: a sandbox imports it by its name") as refused:
+        rt.tool(effect="read", sandbox="required")(functools.partial(print_nothing))
+    assert refused.value.code == "bad_tool"
+    with pytest.raises(hf.ToolError, match="the tool print_nothing does not say what it does") as refused:
+        rt.tool()(functools.partial(print_nothing))
+    assert refused.value.code == "effect_required"
+
+
+def print_nothing() -> None:
+    pass
+
+
 def test_an_option_that_is_called_like_a_parameter_is_no_guess(rt: hf.Runtime) -> None:
     @rt.agent
     async def named(ctx: hf.Context, key: str = "none", role: str = "none") -> list[str]:
@@ -354,3 +488,33 @@ def test_a_worker_does_not_leave_when_its_last_step_has_just_made_another_ready(
     run = rt.start_sync(first)
     summary = rt._sync(Slow(rt, concurrency=2).run_until_idle())
     assert (run.status, summary.completed) == ("completed", 2)
+
+
+def test_runs_of_one_session_have_their_turns_one_after_another(rt: hf.Runtime) -> None:
+    @rt.agent(concurrency_key="everybody")
+    async def answers(ctx: hf.Context, n: int) -> list[Any]:
+        return [n, ctx.session]
+
+    def started(n: int, session: str | None, steps: dict[str, Any] | None = None) -> str:
+        return rt.start_sync(answers, n, session=session, concurrency_key=session, steps=steps).id
+
+    def claimed() -> hf.Claim | None:
+        return rt.store.claim(worker="w", agents=["answers"])
+
+    sessions = [new_id("ses") for _ in range(2)]
+    first, again = started(1, sessions[0]), started(2, sessions[0])
+    other, planned = started(3, sessions[1]), started(4, sessions[1], {})
+    plain = started(5, None)
+    held = [claimed() for _ in range(4)]
+    assert [claim and claim.run for claim in held] == [first, other, plain, None]
+    assert held[0] is not None
+    rt.store.finish(held[0], result=[1, None])
+    after = claimed()
+    assert (after and after.run, claimed()) == (again, None)
+    keys = [
+        step["concurrency_key"] for run in (planned, plain) for step in rt.store.state(run)["steps"].values()
+    ]
+    assert keys == [sessions[1], "everybody"]
+    driven = rt.run_sync(answers, 6, concurrency_key="mine")
+    assert (driven.result, driven.agent) == ([6, None], "answers")
+    assert rt.run_sync(answers, 7).status == "pending"  # the key is another run's, which is not ours to end

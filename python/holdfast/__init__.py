@@ -44,6 +44,7 @@ from holdfast.gateway import (
     Tool,
     ToolError,
     capability,
+    hook,
 )
 from holdfast.runtime import (
     Agent,
@@ -127,4 +128,5 @@ __all__ = [
     "guard",
     "run",
     "approvers",
+    "hook",
 ]

@@ -14,6 +14,7 @@ import threading
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import urlsplit
 
 from holdfast import _core
 from holdfast.gateway.people import Approve, Deny
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """Answers after which another try may come to something else."""
+HERE = frozenset(("127.0.0.1", "localhost", "::1"))
+"""Names of this machine: what is sent there crosses no line."""
 
 
 class Console:
@@ -95,9 +98,10 @@ class Webhook:
         timeout: float = 10.0,
         arguments: bool = True,
     ) -> None:
-        local = url.startswith(("http://127.0.0.1", "http://localhost", "http://[::1]"))
-        if not (url.startswith("https://") or local):
-            raise ValueError("a webhook's url is https, or http on this machine")
+        where = urlsplit(url)
+        safe = where.scheme == "https" or (where.scheme == "http" and where.hostname in HERE)
+        if not safe or not where.hostname or "@" in where.netloc:
+            raise ValueError("a webhook's url is https, or http on this machine, and names no user")
         if attempts < 1:
             raise ValueError("a webhook is tried at least once")
         self._url, self._secret, self._timeout = url, secret, timeout

@@ -20,7 +20,7 @@ from holdfast.gateway import Approvals, Capabilities, Effects, ForSession, Grant
 from holdfast.store.commands import human
 
 if TYPE_CHECKING:
-    from holdfast.gateway import Request
+    from holdfast.gateway import Capability, Request
 
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides.")]
 Why = Annotated[str | None, typer.Option("--reason", help="Why; it stays in the journal.")]
@@ -49,7 +49,8 @@ def add_to(app: typer.Typer) -> None:
     grants.command("revoke")(_grant_revoke)
     app.add_typer(grants, name="grants")
     capabilities = typer.Typer(help="What runs may reach.")
-    capabilities.command("list")(_capabilities)
+    capabilities.callback(invoke_without_command=True)(_capabilities)
+    capabilities.command("list")(_capability_list)
     capabilities.command("revoke")(_capability_revoke)
     app.add_typer(capabilities, name="capabilities")
     policy = typer.Typer(help="The active policy.")
@@ -203,24 +204,43 @@ def _grant_revoke(
     by: By,
     reason: Why = None,
     store: Url = DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Take leave back. What it has let act is not undone."""
     with writing(store) as opened:
         Grants(opened).revoke(grant, by=by, reason=reason)
+    if as_json:
+        output.print_json({"grant": grant, "revoked": True})
+    else:
+        output.say(f"revoked {grant}")
 
 
-def _capabilities(
+def _capabilities(context: typer.Context, store: Url = DEFAULT, as_json: AsJson = False) -> None:
+    """List or revoke what runs may reach; alone, list what the newest runs hold."""
+    if context.invoked_subcommand is None:
+        with reading(store) as opened:
+            rows = opened.sql("SELECT id FROM runs ORDER BY stream DESC LIMIT 100")
+            held = [(row["id"], one) for row in rows for one in Capabilities(opened).list(row["id"])]
+        _print_held(held, as_json)
+
+
+def _capability_list(
     run: Annotated[str, typer.Argument(metavar="RUN")], store: Url = DEFAULT, as_json: AsJson = False
 ) -> None:
     """List what a run holds; one without any that is not restricted holds everything."""
     with reading(store) as opened:
         found = Capabilities(opened).list(run)
+    _print_held([(run, one) for one in found], as_json)
+
+
+def _print_held(held: list[tuple[str, Capability]], as_json: bool) -> None:
     if as_json:
-        output.print_json([asdict(one) for one in found])
+        output.print_json([{"run": run, **asdict(one)} for run, one in held])
         return
-    columns = ("capability", "target", "rights", "constraints", "made of", "revoked", "handed to")
+    columns = ("run", "capability", "target", "rights", "constraints", "made of", "revoked", "handed to")
     rows = [
         (
+            run,
             one.id,
             one.target,
             ", ".join(one.rights),
@@ -229,7 +249,7 @@ def _capabilities(
             "yes" if one.revoked else "no",
             one.to or "",
         )
-        for one in found
+        for run, one in held
     ]
     output.grid(columns, rows)
 
@@ -240,10 +260,15 @@ def _capability_revoke(
     by: By,
     reason: Why = None,
     store: Url = DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Take a capability back, and all that was made of it."""
     with writing(store) as opened:
         Capabilities(opened).revoke(run, capability, by=by, reason=reason)
+    if as_json:
+        output.print_json({"run": run, "capability": capability, "revoked": True})
+    else:
+        output.say(f"revoked {capability}")
 
 
 def _deny(

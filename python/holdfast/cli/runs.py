@@ -26,6 +26,7 @@ from holdfast.cli.store import DEFAULT, AsJson, Url, reading, writing
 from holdfast.errors import HoldfastError
 from holdfast.gateway.outcomes import fix
 from holdfast.runtime import Runtime
+from holdfast.runtime.budgets import ACCOUNTS
 from holdfast.store.door import shown
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.runtime import Run, Summary, Worker
 
 WAITS = 4
+STATUSES = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled")
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who does it.")]
 Why = Annotated[str | None, typer.Option("--reason", help="Why; it stays in the journal.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
@@ -66,9 +68,9 @@ def add_to(app: typer.Typer) -> None:
     app.command("worker")(_worker)
     app.command("metrics")(_metrics)
     budget = typer.Typer(help="Budgets of runs.")
+    budget.callback(invoke_without_command=True)(_budgets)
     budget.command("show")(_budget)
     budget.command("raise")(_raise)
-    budget.callback()(lambda: None)
     app.add_typer(budget, name="budget")
 
 
@@ -129,6 +131,9 @@ def _list(
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first."""
+    if status is not None and status not in STATUSES:
+        told = f"{status} is no status of a run: it is one of {', '.join(STATUSES)}"
+        raise typer.BadParameter(output.visible(told), param_hint="--status")
     with looking(store) as rt:
         found = rt.runs.list(status=status, agent=agent, limit=limit)
     if as_json:
@@ -148,6 +153,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "error": None if run.error is None else asdict(run.error),
         "waiting_on": run.waiting_on,
         "steps": run.steps,
+        "divergence": run.divergence,
     }
 
 
@@ -155,6 +161,7 @@ def _print(run: Run, as_json: bool) -> None:
     facts = _facts(run)
     if as_json:
         return output.print_json(facts)
+    parted = facts.pop("divergence")
     shown = {name: value for name, value in facts.items() if value not in (None, [], {})}
     shown["steps"] = ", ".join(_step(step) for step in facts["steps"])
     waits = [_wait(wait) for wait in facts["waiting_on"]]
@@ -163,7 +170,22 @@ def _print(run: Run, as_json: bool) -> None:
     output.facts(
         (name, value if isinstance(value, str) else output.short(value)) for name, value in shown.items()
     )
+    if parted is not None:
+        _side_by_side(parted)
     return None
+
+
+def _side_by_side(parted: dict[str, Any]) -> None:
+    """What was recorded, and what the code does now."""
+    output.say(f"diverged: {parted['why']}")
+    sides = [("recorded", one, "green") for one in parted["recorded"]]
+    if parted["attempted"] is not None:
+        sides.append(("attempted", parted["attempted"], "red"))
+    for side, call, style in sides:
+        told = f"{side:<9}  {call['name']} ({call['kind']}, {call['effect']}, lane {call['lane']})"
+        told += f" at record {call['seq']}" if "seq" in call else ""
+        told += f" {output.short(call['arguments'])}" if "arguments" in call else ""
+        output.say(told, style=style)
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -175,7 +197,7 @@ HELP = {
     "approval": "holdfast approvals approve {subject} --by NAME",
     "doubt": "holdfast effects",
     "signal": "holdfast runs signal RUN {subject}",
-    "divergence": "holdfast runs decide RUN retry|accept --by NAME",
+    "divergence": "holdfast runs decide RUN retry|accept|fork --by NAME",
     "package": "holdfast runs decide RUN continue|refuse --by NAME",
     "paused": "holdfast runs unpause RUN --by NAME",
     "interrupted": "holdfast runs release RUN --by NAME",
@@ -235,6 +257,25 @@ def _metrics(
             (name, value if isinstance(value, int) else output.short(value))
             for name, value in metrics.as_dict().items()
         )
+
+
+def _budgets(context: typer.Context, store: Url = DEFAULT, as_json: AsJson = False) -> None:
+    """Budgets of runs; alone, list those of the newest runs that have one: what was used, of how much."""
+    if context.invoked_subcommand is not None:
+        return None
+    with looking(store) as rt:
+        found = [(run, rt.budget(run.id)) for run in rt.runs.list()]
+    bound = [(run, told) for run, told in found if any(row["limit"] is not None for row in told.values())]
+    if as_json:
+        return output.print_json(
+            [{"run": run.id, "agent": run.agent, "status": run.status, "budget": told} for run, told in bound]
+        )
+    rows = [(run.id, run.agent, run.status, *map(_used, told.values())) for run, told in bound]
+    return output.grid(("run", "agent", "status", *ACCOUNTS), rows)
+
+
+def _used(account: dict[str, int | None]) -> str:
+    return str(account["used"]) if account["limit"] is None else f"{account['used']} of {account['limit']}"
 
 
 def _budget(run: RunId, store: Url = DEFAULT, as_json: AsJson = False) -> None:
@@ -373,7 +414,7 @@ def _release(run: RunId, by: By, store: Url = DEFAULT, as_json: AsJson = False) 
 
 def _decide(
     run: RunId,
-    decision: Annotated[str, typer.Argument(help="retry or accept; continue, wait or refuse.")],
+    decision: Annotated[str, typer.Argument(help="retry, accept or fork; continue, wait or refuse.")],
     by: By,
     reason: Why = None,
     module: Annotated[
@@ -382,16 +423,19 @@ def _decide(
     store: Url = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Decide about a run whose code diverged from its journal, or whose package changed."""
+    """Decide about a run whose code diverged from its journal, or whose package changed.
+
+    After a divergence: retry when the code was fixed, accept when what it no longer does is to be abandoned,
+    fork to leave the run as it is and go on in a new one, which is printed. About a package: continue, wait
+    or refuse.
+    """
     if module is not None:
         with load(module) as rt:
-            rt.decide(run, decision, by=by, reason=reason)
-            return _after(rt, run, as_json)
+            return _print(rt.decide(run, decision, by=by, reason=reason), as_json)
     if decision == "continue":
         raise typer.BadParameter("to continue under a new package, say which program has it: --module app:rt")
     with _acting(store) as rt:
-        rt.decide(run, decision, by=by, reason=reason)
-        return _after(rt, run, as_json)
+        return _print(rt.decide(run, decision, by=by, reason=reason), as_json)
 
 
 def _fork(

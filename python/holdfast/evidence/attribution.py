@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.evidence.fold import Fold, spent
+from holdfast.visible import Listing, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +37,7 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True)
-class Spent:
+class Spent(Shown):
     """What something has cost altogether."""
 
     name: str
@@ -70,7 +71,7 @@ def costs(journals: Iterable[Journal], by: By) -> list[Spent]:
         )
         for name, found in sums.items()
     ]
-    return sorted(told, key=lambda one: (-one.usd, -one.tokens, -one.calls, one.name))
+    return Listing(sorted(told, key=lambda one: (-one.usd, -one.tokens, -one.calls, one.name)))
 
 
 def _name(fact: Fact, fold: Fold, by: By) -> str:
@@ -129,7 +130,7 @@ IN_DOUBT = "find out whether it happened: holdfast effects, then holdfast effect
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Shown):
     """A way to fail, and how often it came."""
 
     signature: str
@@ -193,7 +194,7 @@ def failures(journals: Iterable[Journal]) -> list[Failure]:
                 max(case.fact.at for case in cases),
             )
         )
-    return sorted(told, key=lambda one: (-one.count, one.signature))
+    return Listing(sorted(told, key=lambda one: (-one.count, one.signature)))
 
 
 def _cases(journal: Journal) -> Iterator[_Case]:

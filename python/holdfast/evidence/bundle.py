@@ -21,6 +21,7 @@ from holdfast import keys as keyring
 from holdfast.errors import CommandError, StoreError, VerifyError
 from holdfast.evidence.container import Folder, pack
 from holdfast.gateway.outcomes import fix
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +55,7 @@ earlier.json  older seals, and what shows that this one goes on from them
 
 
 @dataclass(frozen=True)
-class Exported:
+class Exported(Shown):
     """A bundle that was written."""
 
     path: Path

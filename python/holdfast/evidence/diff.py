@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.evidence.picture import Dimension
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Shown):
     """One thing that the one run has and the other has not, or has otherwise."""
 
     dimension: Dimension
@@ -33,8 +34,10 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Diff:
+class Diff(Shown):
     """The differences of two runs."""
+
+    _verdict = ("same",)
 
     differences: tuple[Difference, ...]
 

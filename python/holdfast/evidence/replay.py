@@ -16,6 +16,7 @@ from holdfast.evidence.rehearsal import Came, Rehearsal, Unreadable, Unrecorded,
 from holdfast.runtime.agents import refuse
 from holdfast.runtime.ends import Diverged, Waits
 from holdfast.store.commands import Claim
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from holdfast.evidence.fold import Entry, Fold
@@ -42,7 +43,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Sketch:
+class Sketch(Shown):
     """A call, as far as two can be compared."""
 
     kind: str
@@ -58,7 +59,7 @@ class Sketch:
 
 
 @dataclass(frozen=True)
-class Divergence:
+class Divergence(Shown):
     """Where code and journal part, side by side."""
 
     why: str
@@ -74,7 +75,7 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replayed(Shown):
     """A step that was run again."""
 
     step: str
@@ -91,8 +92,10 @@ class Replayed:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Shown):
     """A run that was run again."""
+
+    _verdict = ("verdict",)
 
     run: str
     steps: tuple[Replayed, ...]

@@ -18,6 +18,7 @@ from holdfast.errors import VerifyError
 from holdfast.evidence import bundle, verifying
 from holdfast.gateway.outcomes import fix
 from holdfast.store import open_store, restore
+from holdfast.visible import Listing, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ ORDER BY runs.stream
 
 
 @dataclass(frozen=True)
-class Due:
+class Due(Shown):
     """A run whose time has come."""
 
     run: str
@@ -59,7 +60,7 @@ class Due:
 
 
 @dataclass(frozen=True)
-class Archived:
+class Archived(Shown):
     """A run that has gone into a bundle."""
 
     run: str
@@ -72,7 +73,7 @@ class Archived:
 def plan(store: Store, *, older_than: float) -> list[Due]:
     """The ended runs that last changed so many seconds ago and still have values; nothing is changed."""
     before = store._core.wall_ms - round(older_than * 1000)
-    return [_due(row) for row in store.sql(DUE, [before])]
+    return Listing(_due(row) for row in store.sql(DUE, [before]))
 
 
 def _due(row: dict[str, Any]) -> Due:

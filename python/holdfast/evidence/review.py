@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.evidence.fold import ENDED
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,7 +78,7 @@ WARNINGS = frozenset(
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Shown):
     """One check, and what it found."""
 
     check: Check
@@ -90,8 +91,10 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Review:
+class Review(Shown):
     """All checks of one run."""
+
+    _verdict = ("ok",)
 
     run: str
     findings: tuple[Finding, ...]

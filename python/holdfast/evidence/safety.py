@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from holdfast.evidence.fold import KNOWN
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ NEEDED = {
 
 
 @dataclass(frozen=True)
-class Unsafe:
+class Unsafe(Shown):
     """One cause."""
 
     cause: Cause
@@ -78,8 +79,10 @@ class Unsafe:
 
 
 @dataclass(frozen=True)
-class Safety:
+class Safety(Shown):
     """Whether a run can be replayed."""
+
+    _verdict = ("safe",)
 
     run: str
     causes: tuple[Unsafe, ...]

@@ -25,6 +25,7 @@ from holdfast.runtime.runtime import Runtime, _settings
 from holdfast.store import open_store
 from holdfast.store.clock import FakeClock
 from holdfast.store.commands import SYSTEM, new_run, new_step
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,8 +42,11 @@ ROUNDS = 1000
 
 
 @dataclass(frozen=True)
-class Shadow:
+class Shadow(Shown):
     """A shadow run, beside the run that it is of."""
+
+    _verdict = ("same",)
+    _left_out = ("journal",)
 
     run: str
     status: str

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.evidence.fold import Fold
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Moment:
+class Moment(Shown):
     """A run after one of its records."""
 
     run: str
@@ -50,7 +51,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(Shown):
     """What happened to one call."""
 
     call: str
@@ -61,7 +62,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(Shown):
     """What was committed together, and what it changed."""
 
     first: int

@@ -16,6 +16,7 @@ from holdfast.evidence.container import altered, opened
 from holdfast.evidence.standalone_files import Bad
 from holdfast.evidence.standalone_streams import SHOWS, shows
 from holdfast.gateway.outcomes import fix
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(Shown):
     """What the audit of a bundle came to."""
 
     ok: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -9,14 +11,17 @@ from holdfast import _core
 from holdfast.errors import CommandError, HoldfastError, StoreError
 from holdfast.gateway import bodies, children, hooks, points
 from holdfast.gateway.outcomes import NoEffect, Stopped, Suspended
+from holdfast.gateway.way import Commit
 from holdfast.secrets import scrubbed
+from holdfast.store import asks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.gateway.driver import Gateway
     from holdfast.gateway.keys import Key
     from holdfast.gateway.tools import Tool
+    from holdfast.gateway.way import Way
     from holdfast.store import Claim
 
 R = TypeVar("R")
@@ -25,6 +30,13 @@ Again = Literal["scheduled", "on_demand", "never"]
 """When work that failed, and may be tried again, is: by a worker after its backoff, by whoever asks next, or
 by nobody."""
 ENDED = frozenset(("completed", "failed", "cancelled"))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a step's work returned."""
+
+    result: Any
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,10 @@ class Step:
     def call(self, tool: Tool[..., R] | str, /, *, key: str | Key, **arguments: Any) -> R:  # noqa: ANN401
         """See :meth:`Gateway.call`."""
         return self.gateway.call(self.claim, tool, key=key, **arguments)
+
+    async def acall(self, tool: Tool[..., Any] | str, /, *, key: str | Key, **arguments: Any) -> Any:  # noqa: ANN401
+        """See :meth:`Gateway.acall`."""
+        return await self.gateway.acall(self.claim, tool, key=key, **arguments)
 
     def compensate(self, call: str, *, reason: str | None = None) -> Any:  # noqa: ANN401
         """See :meth:`Gateway.compensate`."""
@@ -85,96 +101,172 @@ class Step:
 
     def seen(self, point: str, value: object) -> hooks.Subject:
         """What hooks are shown."""
-        return hooks.Subject(point, "", self.claim.run, self.claim.agent, value)
+        return hooks.Subject(point, "", self.claim.run, self.claim.agent, value, self.claim.step)
 
-    def asks(self, point: str, subject: Mapping[str, Any], *, ended: bool = False) -> dict[str, Any]:
+    def asks(self, point: str, subject: Mapping[str, Any]) -> dict[str, Any]:
         """What the hooks of a point of the run come to."""
         from holdfast.gateway.driver import drive
 
-        ruled = drive(self.gateway.store, points.asked(self, point, subject, ended=ended))
+        ruled = drive(self.gateway.store, points.asked(self, point, subject))
         assert isinstance(ruled, dict)
         return ruled
 
 
 def attempt(gateway: Gateway, claim: Claim, body: Callable[[Step], Any], again: Again = "scheduled") -> str:
     """Runs a step's work between the hooks of its run, and ends the claim by what came of it."""
-    step = Step(gateway, claim)
+    from holdfast.gateway.driver import drive
+
+    step, store = Step(gateway, claim), gateway.store
     try:
-        came_to = _worked(step, body, again)
+        came_to = drive(store, _starting(step))
+        if came_to is None:
+            came_to = drive(store, _ended(step, _worked(step, body), again))
     except CommandError as error:
-        if error.code != "cancel_requested":
-            raise  # the step is another's by now: there is nobody to tell
-        came_to = _cancelled(step)
-    heard = any(hook.spec["point"] == "after_run_terminal" for hook in gateway.hooks.values())
-    if heard and gateway.store.state(claim.run)["phase"] in ENDED:
-        step.asks("after_run_terminal", {"status": came_to}, ended=True)
-    return came_to
+        came_to = drive(store, _unheld(step, error))
+    drive(store, _over(step, came_to))
+    return str(came_to)
 
 
-def _worked(step: Step, body: Callable[[Step], Any], again: Again) -> str:
-    store, claim = step.gateway.store, step.claim
-    ruled = step.asks("run_starting", {"agent": claim.agent, "attempt": claim.attempt})
-    step.context.extend(ruled["context"])
-    if ruled["act"] != "go":
-        return _stopped(step, ruled)
+async def aattempt(
+    gateway: Gateway, claim: Claim, body: Callable[[Step], Awaitable[Any]], again: Again = "scheduled"
+) -> str:
+    """The same on an event loop. Cancelled, it gives the step back once what has begun is settled."""
+    from holdfast.gateway.driver import adrive
+
+    step, store = Step(gateway, claim), gateway.store
+    try:
+        try:
+            came_to = await adrive(store, _starting(step))
+            if came_to is None:
+                came_to = await adrive(store, _ended(step, await _aworked(step, body), again))
+        except CommandError as error:
+            came_to = await adrive(store, _unheld(step, error))
+        await adrive(store, _over(step, came_to))
+    except asyncio.CancelledError as error:
+        with suppress(HoldfastError, asyncio.CancelledError):  # it has ended, or is another's by now
+            await adrive(store, _left(step, error, again))
+        raise
+    return str(came_to)
+
+
+def _worked(step: Step, body: Callable[[Step], Any]) -> Done | BaseException:
+    """What the work came to: its result, or what a step can be ended by."""
     inside = bodies.INSIDE.set(True)
     try:
-        result = body(step)
-    except Suspended as suspended:
-        return _parked(step, suspended.wait)
-    except Stopped as stopped:
-        store.fail(claim, str(stopped), retryable=False)
-        return "failed"
+        return Done(body(step))
     except (CommandError, StoreError):
         raise  # the step is another's by now, or the store takes nothing
-    except Exception as error:
-        # A refusal or a failed effect would come again; what did not happen may be tried.
-        final = isinstance(error, HoldfastError) and not isinstance(error, NoEffect)
-        if again == "on_demand" and not final:
-            store.release(claim, reason="yielded")
-        else:
-            store.fail(claim, error, retryable=not final and again != "never")
-        return "failed"
+    except (Exception, Suspended, Stopped) as error:
+        return error
     finally:
         bodies.INSIDE.reset(inside)
-    ruled = step.asks("before_run_complete", {"result": result})
-    if ruled["act"] != "go":
-        return _stopped(step, ruled)
-    store.finish(claim, result=scrubbed(result))
-    return "completed"
 
 
-def _stopped(step: Step, ruled: Mapping[str, Any]) -> str:
-    """A hook has the last word about a run."""
-    store, claim, hook = step.gateway.store, step.claim, ruled.get("hook")
-    match ruled["act"]:
-        case "interrupt":
-            return _parked(step, {"on": "interrupted"})
-        case "stop":
-            store.cancel(claim.run, by="holdfast")
-            return _cancelled(step)
-        case "again":
-            store.fail(claim, f"the hook {hook} wants it once more", retryable=True)
-        case _:
-            store.fail(claim, f"the hook {hook} stops the run", retryable=False)
+async def _aworked(step: Step, body: Callable[[Step], Awaitable[Any]]) -> Done | BaseException:
+    inside = bodies.INSIDE.set(True)
+    try:
+        return Done(await body(step))
+    except (CommandError, StoreError):
+        raise
+    except (Exception, Suspended, Stopped) as error:
+        return error
+    finally:
+        bodies.INSIDE.reset(inside)
+
+
+def _starting(step: Step) -> Way:
+    """Asks the hooks; None when the work may begin, else what the step came to."""
+    claim = step.claim
+    ruled = yield from points.asked(step, "run_starting", {"agent": claim.agent, "attempt": claim.attempt})
+    step.context.extend(ruled["context"])
+    return None if ruled["act"] == "go" else (yield from _stopped(step, ruled))
+
+
+def _ended(step: Step, done: Done | BaseException, again: Again) -> Way:
+    """Ends the claim by what its work came to."""
+    core, claim = step.gateway.store._core, step.claim
+    if isinstance(done, Done):
+        ruled = yield from points.asked(step, "before_run_complete", {"result": done.result})
+        if ruled["act"] != "go":
+            return (yield from _stopped(step, ruled))
+        yield from _says(asks.finish(core, claim, result=scrubbed(done.result)))
+        return "completed"
+    if isinstance(done, Suspended):
+        return (yield from _parked(step, done.wait))
+    if isinstance(done, Stopped):
+        yield from _says(asks.fail(core, claim, str(done), retryable=False))
+        return "failed"
+    # A refusal or a failed effect would come again; what did not happen may be tried.
+    final = isinstance(done, HoldfastError) and not isinstance(done, NoEffect)
+    if again == "on_demand" and not final:
+        yield from _says(asks.release(core, claim, reason="yielded"))
+    else:
+        yield from _says(asks.fail(core, claim, done, retryable=not final and again != "never"))
     return "failed"
 
 
-def _parked(step: Step, wait: Mapping[str, Any]) -> str:
-    store, claim = step.gateway.store, step.claim
+def _left(step: Step, error: BaseException, again: Again) -> Way:
+    """Whoever drove it was cancelled: another may have the step, unless nobody else ever will."""
+    core, claim = step.gateway.store._core, step.claim
+    if again == "never":
+        yield from _says(asks.fail(core, claim, error, retryable=False))
+    else:
+        yield from _says(asks.release(core, claim, reason="yielded"))
+
+
+def _over(step: Step, came_to: str) -> Way:
+    """Hooks hear of a run that has ended."""
+    gateway, run = step.gateway, step.claim.run
+    heard = any(hook.spec["point"] == "after_run_terminal" for hook in gateway.hooks.values())
+    if heard and gateway.store.state(run)["phase"] in ENDED:
+        yield from points.asked(step, "after_run_terminal", {"status": came_to}, ended=True)
+
+
+def _unheld(step: Step, error: CommandError) -> Way:
+    """A command that was refused: somebody wants the run to end, or the step is another's by now."""
+    if error.code != "cancel_requested":
+        raise error  # there is nobody to tell
+    return (yield from _cancelled(step))
+
+
+def _stopped(step: Step, ruled: Mapping[str, Any]) -> Way:
+    """A hook has the last word about a run."""
+    core, claim, hook = step.gateway.store._core, step.claim, ruled.get("hook")
+    match ruled["act"]:
+        case "interrupt":
+            return (yield from _parked(step, {"on": "interrupted"}))
+        case "stop":
+            yield from _says(asks.cancel(core, claim.run, by="holdfast"))
+            return (yield from _cancelled(step))
+        case "again":
+            yield from _says(asks.fail(core, claim, f"the hook {hook} wants it once more", retryable=True))
+        case _:
+            yield from _says(asks.fail(core, claim, f"the hook {hook} stops the run", retryable=False))
+    return "failed"
+
+
+def _parked(step: Step, wait: Mapping[str, Any]) -> Way:
+    core, claim = step.gateway.store._core, step.claim
     try:
-        store.wait(claim, [wait])
+        yield from _says(asks.wait(core, claim, [wait]))
     except HoldfastError as error:
         if error.code != "wait_over":
             raise
-        store.release(claim, reason="yielded")  # it came meanwhile: the next claim goes on
+        # It came meanwhile: the next claim goes on.
+        yield from _says(asks.release(core, claim, reason="yielded"))
     return "waiting"
 
 
-def _cancelled(step: Step) -> str:
+def _cancelled(step: Step) -> Way:
     """Somebody wants the run to end: hooks hear of it, and cannot keep it from doing so."""
-    step.asks("on_run_cancel_requested", {"agent": step.claim.agent})
     claim = step.claim
+    yield from points.asked(step, "on_run_cancel_requested", {"agent": claim.agent})
     command = {"claim": claim.core(), "command": "confirm_cancel"}
-    step.gateway.store._core.run(_core.Call.command(claim.run, claim.by(), command, "barrier"))
+    yield Commit(_core.Call.command(claim.run, claim.by(), command, "barrier"))
     return "cancelled"
+
+
+def _says(asked: asks.Asked[None]) -> Way:
+    """A command of the store."""
+    assert asked.call is not None
+    yield Commit(asked.call)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import os
 import threading
@@ -143,10 +144,28 @@ def living(call: str) -> Iterator[None]:
                 del LIVING[call]
 
 
+def inner(body: object) -> Any:  # noqa: ANN401 (whatever can be called)
+    """What a partial is of; anything else is that itself."""
+    while isinstance(body, functools.partial):
+        body = body.func
+    return body
+
+
+def code_of(body: object) -> Any:  # noqa: ANN401 (a function, a method or a class)
+    """Where a body's annotations stand: those of an object with its ``__call__``."""
+    found = inner(body)
+    return found if inspect.isroutine(found) or inspect.isclass(found) else type(found).__call__
+
+
 def is_coroutine(body: object) -> bool:
     """Whether a body is one for the loop: an ``async def``, or an object whose ``__call__`` is one."""
-    own = type(body).__call__ if callable(body) else None
-    return inspect.iscoroutinefunction(body) or inspect.iscoroutinefunction(own)
+    return callable(body) and inspect.iscoroutinefunction(code_of(body))
+
+
+def called(body: object) -> str:
+    """What a body is called that was given no name: a function by its own, an object by its class's."""
+    found = inner(body)
+    return str(getattr(found, "__name__", type(found).__name__))
 
 
 def _elapsed(begun: float) -> int:

@@ -67,7 +67,8 @@ def ran(passenger: Passenger, box: Sandbox, permit: Json, call: Call) -> Generat
         raise
     except BaseException as error:  # what the body did is to be told all the same
         passenger.fatal = None if isinstance(error, Exception) else error
-        log.warning("hooks after a process could not be asked: %s", type(error).__name__)
+        told = "hooks after a process could not be asked: %s"
+        log.warning(told, type(error).__name__, extra=passenger.claimed.about())
     return reports.of_sandbox(tool, done)
 
 

@@ -7,12 +7,12 @@ import inspect
 import threading
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import _core
-from holdfast.gateway import bodies
-from holdfast.gateway.attempts import Again, Step, attempt
-from holdfast.gateway.hooks import Hook, Observer, Subject, spec_of
+from holdfast.gateway import bodies, hooks
+from holdfast.gateway.attempts import Again, Step, aattempt, attempt
+from holdfast.gateway.hooks import Hook, Observer, Subject
 from holdfast.gateway.keys import parts
 from holdfast.gateway.outcomes import Call, NoEffect
 from holdfast.gateway.passage import Asked, Passenger, hidden, unknown_tool
@@ -25,10 +25,10 @@ from holdfast.gateway.way import Commit, Pause, Run
 from holdfast.store.commands import human, package
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from pathlib import Path
 
-    from holdfast.gateway.hooks import Failure, Overflow, Point, Privacy
+    from holdfast.gateway.hooks import Failure, Overflow, Phase, Point, Privacy
     from holdfast.gateway.keys import Key
     from holdfast.gateway.outcomes import Keyed
     from holdfast.gateway.people import Request
@@ -141,7 +141,8 @@ class Gateway:
 
         def register(function: Callable[..., Any]) -> Tool[Any, Any]:
             if "effect" not in options:
-                raise refuse("effect_required", f"the tool {function.__name__} does not say what it does")
+                called = options.get("name") or bodies.called(function)
+                raise refuse("effect_required", f"the tool {called} does not say what it does")
             return self._add(Tool(function, Options(**options)))
 
         return register if function is None else register(function)
@@ -198,7 +199,7 @@ class Gateway:
         failure: Failure = "deny",
         timeout: float = 0.25,
         name: str | None = None,
-        phase: Literal["early", "normal", "late"] = "normal",
+        phase: Phase = "normal",
         order: int = 100,
         privacy: Privacy = "content_capture_allowed",
         queue: tuple[int, int] = (64, 4),
@@ -210,29 +211,31 @@ class Gateway:
         happens. One that does not block only observes, from a queue of ``queue[0]`` places.
         """
 
-        def register(body: Callable[[Subject], Any]) -> Hook:
-            spec = spec_of(
-                name or _called(body),
-                point,
-                rights=tuple(rights),
-                blocking=blocking,
-                failure=failure,
-                timeout=timeout,
-                phase=phase,
-                order=order,
-                privacy=privacy,
-                queue=queue,
-                overflow=overflow,
-            )
-            hook = Hook(spec, body)
-            self.core_hooks = _core.Hooks([spec, *(known.spec for known in self.hooks.values())])
-            self.hooks[hook.id] = hook
-            self.changes += 1
-            if not blocking:
-                self._observers[hook.id] = Observer(hook)
-            return hook
+        declare = hooks.hook(
+            point,
+            rights=rights,
+            blocking=blocking,
+            failure=failure,
+            timeout=timeout,
+            name=name,
+            phase=phase,
+            order=order,
+            privacy=privacy,
+            queue=queue,
+            overflow=overflow,
+        )
+        return lambda body: self.add_hook(declare(body))
 
-        return register
+    def add_hook(self, hook: Hook) -> Hook:
+        """Registers a hook that was declared before, by :func:`holdfast.hook`."""
+        if not isinstance(hook, Hook):
+            raise TypeError(f"{bodies.called(hook)} is no hook: declare one with hf.hook(point)(function)")
+        self.core_hooks = _core.Hooks([hook.spec, *(known.spec for known in self.hooks.values())])
+        self.hooks[hook.id] = hook
+        self.changes += 1
+        if hook.spec["execution"]["mode"] == "non_blocking":
+            self._observers[hook.id] = Observer(hook)
+        return hook
 
     def evaluator(
         self, *, name: str | None = None, timeout: float = 1.0
@@ -240,7 +243,7 @@ class Gateway:
         """Registers a function that returns ``"allow"``, ``"ask"`` or ``"deny"``; it can only tighten."""
 
         def register(body: Callable[[Subject], Any]) -> Evaluator:
-            evaluator, called = Evaluator(body, timeout), name or _called(body)
+            evaluator, called = Evaluator(body, timeout), name or bodies.called(body)
             if called in self.evaluators:
                 raise refuse("hook_exists", f"another evaluator is called {called}")
             self.evaluators[called] = evaluator
@@ -260,7 +263,7 @@ class Gateway:
         """
 
         def register(body: Callable[[Request], Any]) -> Approver:
-            approver, called = Approver(body, timeout), name or _called(body)
+            approver, called = Approver(body, timeout), name or bodies.called(body)
             if called in self.approvers:
                 raise refuse("hook_exists", f"another approver is called {called}")
             self.approvers[called] = approver
@@ -411,10 +414,11 @@ class Gateway:
         """
         return attempt(self, claim, body, again)
 
-
-def _called(body: object) -> str:
-    """What a body is called that was given no name: a function by its own, an object by its class's."""
-    return str(getattr(body, "__name__", type(body).__name__))
+    async def aattempt(
+        self, claim: Claim, body: Callable[[Step], Awaitable[Any]], *, again: Again = "scheduled"
+    ) -> str:
+        """The same for asyncio. Cancelled, it gives the step back once what has begun is settled."""
+        return await aattempt(self, claim, body, again)
 
 
 def drive(store: Store, way: Way) -> Any:  # noqa: ANN401 (the tool says what it is)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast import _core
 from holdfast.errors import CanonicalError
 from holdfast.gateway import bodies
 from holdfast.gateway.bodies import INSIDE
@@ -35,6 +36,7 @@ Point = Literal[
     "after_run_terminal",
 ]
 Failure = Literal["fail_open_observe_only", "deny", "interrupt_run", "fail_run"]
+Phase = Literal["early", "normal", "late"]
 Overflow = Literal["drop_observe_only", "summarize_and_continue", "fail_hook_invocation"]
 Privacy = Literal["envelope_and_redacted_summary", "content_refs_only", "content_capture_allowed"]
 
@@ -62,6 +64,11 @@ class Subject:
     run: str
     agent: str
     value: Any = None
+    step: str = ""
+
+    def about(self) -> dict[str, str]:
+        """Which run and step a line of a log is about, as its ``extra``."""
+        return {"run": self.run, "step": self.step}
 
 
 @dataclass(frozen=True)
@@ -159,24 +166,27 @@ class Hook:
         """The subject, as far as the hook's privacy allows."""
         if self.spec["privacy"] == "content_capture_allowed":
             return subject
-        return Subject(subject.point, subject.tool, subject.run, subject.agent)
+        return replace(subject, value=None)
 
 
-def spec_of(
-    hook_id: str,
-    point: str,
+def hook(
+    point: Point,
     *,
-    rights: tuple[str, ...],
-    blocking: bool,
-    failure: str,
-    timeout: float,
-    phase: str,
-    order: int,
-    privacy: str,
-    queue: tuple[int, int],
-    overflow: str,
-) -> dict[str, Any]:
-    """The contract ``HookSpec``."""
+    rights: tuple[str, ...] | list[str] = (),
+    blocking: bool = True,
+    failure: Failure = "deny",
+    timeout: float = 0.25,
+    name: str | None = None,
+    phase: Phase = "normal",
+    order: int = 100,
+    privacy: Privacy = "content_capture_allowed",
+    queue: tuple[int, int] = (64, 4),
+    overflow: Overflow = "drop_observe_only",
+) -> Callable[[Callable[[Subject], Any]], Hook]:
+    """Declares a hook, for as many runtimes as are given it: ``Runtime(hooks=[...])``.
+
+    Takes what :meth:`Gateway.hook` takes, and refuses what that refuses.
+    """
     execution: dict[str, Any] = {"mode": "blocking"}
     if not blocking:
         execution = {
@@ -184,19 +194,26 @@ def spec_of(
             "overflow": overflow,
             "queue": {"capacity": queue[0], "terminal_reserve": queue[1]},
         }
-    return {
-        "execution": execution,
-        "executor_ref": f"python:{hook_id}",
-        "failure": failure,
-        "hook_id": hook_id,
-        "mutation_rights": {"rights": sorted({"observe", *rights})},
-        "ordering": {"order": order, "phase": phase},
-        "point": point,
-        "policy_ref": {"id": f"hook.{hook_id}", "kind": "host"},
-        "privacy": privacy,
-        "source": "in_process",
-        "timeout": {"timeout_ms": max(0, round(timeout * 1000))},
-    }
+
+    def declare(body: Callable[[Subject], Any]) -> Hook:
+        hook_id = name or bodies.called(body)
+        spec = {
+            "execution": execution,
+            "executor_ref": f"python:{hook_id}",
+            "failure": failure,
+            "hook_id": hook_id,
+            "mutation_rights": {"rights": sorted({"observe", *rights})},
+            "ordering": {"order": order, "phase": phase},
+            "point": point,
+            "policy_ref": {"id": f"hook.{hook_id}", "kind": "host"},
+            "privacy": privacy,
+            "source": "in_process",
+            "timeout": {"timeout_ms": max(0, round(timeout * 1000))},
+        }
+        _core.Hooks([spec])  # refused here rather than by every runtime
+        return Hook(spec, body)
+
+    return declare
 
 
 class Observer:
@@ -220,9 +237,10 @@ class Observer:
             if len(self._waiting) >= self._room:
                 self.dropped += 1
                 if self._overflow == "fail_hook_invocation":
-                    log.error("the queue of the hook %s is full", self.hook.id)
+                    log.error("the queue of the hook %s is full", self.hook.id, extra=subject.about())
                 elif self._overflow == "summarize_and_continue" and self.dropped & (self.dropped - 1) == 0:
-                    log.warning("the hook %s did not hear of %d calls", self.hook.id, self.dropped)
+                    told = "the hook %s did not hear of %d calls"
+                    log.warning(told, self.hook.id, self.dropped, extra=subject.about())
                 return
             self._waiting.append(self.hook.shows(subject))
             if self._thread is None or not self._thread.is_alive():  # a forked child has none
@@ -239,7 +257,7 @@ class Observer:
             try:
                 self.hook.body(subject)
             except Exception:
-                log.warning("the observer %s failed", self.hook.id)
+                log.warning("the observer %s failed", self.hook.id, extra=subject.about())
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()

@@ -12,6 +12,7 @@ from holdfast.gateway.people import outside
 from holdfast.gateway.policy import conditions
 from holdfast.primitives import new_id
 from holdfast.store.commands import human, payload
+from holdfast.visible import Listing, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Grant:
+class Grant(Shown):
     """Leave to use a tool: for one call, or for a session."""
 
     id: str
@@ -48,7 +49,7 @@ class Grants:
             " WHERE streams.id = ?1 OR ?1 IS NULL ORDER BY grants.id",
             [stream],
         )
-        return [self._grant(row) for row in rows]
+        return Listing(self._grant(row) for row in rows)
 
     def _grant(self, row: Mapping[str, Any]) -> Grant:
         folded = self._store.state(row["held_by"])["grants"][row["id"]]
@@ -82,7 +83,7 @@ class Grants:
 
 
 @dataclass(frozen=True)
-class Capability:
+class Capability(Shown):
     """What a run may reach, and how far."""
 
     id: str
@@ -130,7 +131,7 @@ class Capabilities:
     def list(self, run: str) -> Sequence[Capability]:
         """What a run holds or held. One that was not restricted holds everything its agent registered."""
         held = self._store.state(run)["capabilities"]["held"]
-        return [
+        return Listing(
             Capability(
                 id=key,
                 target=one["target"],
@@ -142,7 +143,7 @@ class Capabilities:
                 to=one.get("to"),
             )
             for key, one in held.items()
-        ]
+        )
 
     def attenuate(
         self,

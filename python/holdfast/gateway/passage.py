@@ -219,7 +219,7 @@ class Passenger:
     def seen(self, point: str, value: object) -> hooks.Subject:
         """What hooks are shown."""
         claim = self.asked.claim
-        return hooks.Subject(point, self.tool.name, claim.run, claim.agent, value)
+        return hooks.Subject(point, self.tool.name, claim.run, claim.agent, value, claim.step)
 
     # People.
 
@@ -250,7 +250,8 @@ class Passenger:
             try:
                 told = yield Commit(vote_call(self.gateway.store._core, self.asked.claim.run, approval, said))
             except Exception as error:  # no role, too late, decided by another, nonsense: the request stands
-                log.warning("a vote was refused: %s", getattr(error, "code", type(error).__name__))
+                told = getattr(error, "code", type(error).__name__)
+                log.warning("a vote was refused: %s", told, extra=self.asked.claim.about())
                 continue
             decided |= told.gate()["state"] != "pending"
         return decided

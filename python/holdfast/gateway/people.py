@@ -13,6 +13,7 @@ from holdfast.gateway.policy import conditions
 from holdfast.secrets import scrub
 from holdfast.store.commands import human, payload
 from holdfast.values import to_json
+from holdfast.visible import Listing, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ def vote_call(core: _core.Store, run: str, approval: str, said: Approve | Deny) 
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Shown):
     """A request for approval. What is shown is what the decision is bound to.
 
     Where a rule obliges to redact, markers stand in the arguments, ``[redacted card]``, and the decision is
@@ -112,7 +113,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Doubt(Shown):
     """A write that may or may not have happened."""
 
     id: str
@@ -150,7 +151,7 @@ class Approvals:
             " WHERE approvals.status = ?1 OR ?1 IS NULL ORDER BY approvals.id LIMIT ?2",
             [status, limit],
         )
-        return [self._request(row["run"], row["id"]) for row in rows]
+        return Listing(self._request(row["run"], row["id"]) for row in rows)
 
     def get(self, approval: str) -> Request:
         """One request."""
@@ -268,7 +269,7 @@ class Effects:
     def list(self, *, in_doubt: bool = True) -> Sequence[Doubt]:
         """Writes in doubt, of every run; with ``in_doubt=False`` also those on their way."""
         phases = ("doubted",) if in_doubt else ("doubted", "started")
-        return [doubt for run in self._runs() for doubt in self._of(run, phases)]
+        return Listing(doubt for run in self._runs() for doubt in self._of(run, phases))
 
     def _runs(self) -> Sequence[str]:
         rows = self._store.sql("SELECT id FROM runs WHERE status <> 'completed' ORDER BY stream")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +34,7 @@ WORDS = frozenset(
 GUARDS = frozenset(("cpu", "filesystem", "memory", "network", "processes", "time"))
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DAY_MS = 86_400_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PolicyError(HoldfastError, ValueError):
@@ -58,6 +60,15 @@ def _duration(value: object, path: str) -> int:
     if not found:
         raise _refuse("a duration is a number and a unit, such as '30m' or '2h'", path)
     return int(found[1]) * UNITS[found[2]]
+
+
+def _time(value: object, path: str) -> object:
+    """A point in time: as TOML writes one, with its offset, or in milliseconds since the epoch."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise _refuse("a time has a date, a time of day and an offset: 2027-01-01T00:00:00Z", path)
+    return (value - EPOCH) // timedelta(milliseconds=1)
 
 
 def conditions(table: object, path: str) -> list[dict[str, Any]]:
@@ -132,7 +143,9 @@ def _rule(table: object, at: int) -> dict[str, Any]:
         "when": conditions(table.get("when", {}), f"{path}.when"),
     }
     rule |= {plural: _list(table[word]) if word in table else [] for word, plural in LISTS.items()}
-    rule |= {word: table[word] for word in ("not_after", "not_before") if word in table}
+    rule |= {
+        word: _time(table[word], f"{path}.{word}") for word in ("not_after", "not_before") if word in table
+    }
     if "approvers" in table and table["decide"] == "deny":
         raise _refuse("a rule that denies asks nobody: leave approvers out", f"{path}.approvers")
     if "approvers" in table:

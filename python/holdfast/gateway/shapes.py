@@ -5,6 +5,7 @@ on the way into the body.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create
 
 from holdfast import _core
 from holdfast.errors import HoldfastError
+from holdfast.gateway import bodies
 from holdfast.gateway.outcomes import Call, Result, fix
 from holdfast.secrets import Secret
 from holdfast.values import to_json
@@ -72,11 +74,13 @@ class Signature:
     ) -> None:
         self._name = name
         self._call_as: str | None = None
-        hints = _hints(function)
+        hints = _hints(name, function)
         fields: dict[str, Any] = {}
         hidden = []
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.name in leave_out:
+        # What a partial has bound already, a client or a connection, is no argument of anybody's call.
+        bound = function.keywords if isinstance(function, functools.partial) else ()
+        for parameter in _parameters(name, function):
+            if parameter.name in leave_out or parameter.name in bound:
                 continue
             if parameter.kind in (
                 parameter.VAR_POSITIONAL,
@@ -192,11 +196,18 @@ def _declared(returns: Any) -> Any:  # noqa: ANN401 (whatever was written there)
     return Any if returns in (Call, Result, typing.NoReturn, typing.Never) else returns
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:
+        raise refuse("bad_tool", f"{name} does not say what it takes: put a function around it") from None
+
+
+def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(bodies.code_of(function), include_extras=True)
     except NameError as error:
-        raise refuse("bad_tool", f"an annotation of {function.__name__} cannot be read: {error}") from None
+        raise refuse("bad_tool", f"an annotation of {name} cannot be read: {error}") from None
 
 
 def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any] | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from holdfast import _core
+from holdfast.gateway import bodies
 from holdfast.gateway.shapes import Shape, Signature, ToolError, Unfit, refuse
 
 if TYPE_CHECKING:
@@ -76,18 +78,22 @@ class Tool(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: Options, shape: Shape | None = None) -> None:
-        name = options.name or function.__name__
+        name = options.name or bodies.called(function)
+        if not callable(function):
+            raise refuse("bad_tool", f"a tool is something to call: {name} is not")
+        if options.name is None and isinstance(function, partial) and "<" in name:
+            raise refuse("bad_tool", "a partial of a lambda has no name of its own: say name=")
         _check(name, options)
         self.function = function
         self.options = options
         self.name = name
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = bodies.is_coroutine(function)
         self.shape: Shape = shape or Signature(name, function)
         if options.sandbox != "none":
             self.target()  # refused here rather than at the first call
         self.core = _core.Tool(self.spec())
         self.__name__ = name
-        self.__doc__ = function.__doc__
+        self.__doc__ = bodies.inner(function).__doc__
         self.__wrapped__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -97,7 +103,7 @@ class Tool(Generic[P, R]):
     def spec(self) -> dict[str, Any]:
         """The contract ``ToolSpec``."""
         options = self.options
-        described = options.description or inspect.getdoc(self.function)
+        described = options.description or inspect.getdoc(bodies.inner(self.function))
         attempts = options.attempts or (3 if options.idempotent else 1)
         spec: dict[str, Any] = {
             "approval": options.approval,
@@ -126,6 +132,8 @@ class Tool(Generic[P, R]):
         Raises:
             ToolError: it cannot be found from there.
         """
+        if not inspect.isroutine(self.function):
+            raise refuse("bad_tool", f"the tool {self.name} is no function: a sandbox imports it by its name")
         module, place = self.function.__module__, self.function.__qualname__
         if "<" in place:
             raise refuse("bad_tool", f"the tool {self.name} is local: a sandbox can only run what it imports")

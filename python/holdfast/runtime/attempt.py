@@ -71,7 +71,7 @@ class Attempt:
 
     def seen(self, point: str, value: object) -> hooks.Subject:
         """What hooks are shown."""
-        return hooks.Subject(point, "", self.claim.run, self.claim.agent, value)
+        return hooks.Subject(point, "", self.claim.run, self.claim.agent, value, self.claim.step)
 
     async def _asks(self, point: str, subject: Mapping[str, Any], *, ended: bool = False) -> Json:
         if not self.runtime.hears(point):
@@ -186,7 +186,8 @@ class Attempt:
         if left:
             _, left = await asyncio.wait(left, timeout=UNWIND)
         if left:
-            log.warning("%s: agent code goes on after its attempt has ended", self.claim.run)
+            told = "%s: agent code goes on after its attempt has ended"
+            log.warning(told, self.claim.run, extra=self.claim.about())
         if main.done() and not main.cancelled():
             main.exception()
         await conductor.settled()
@@ -196,7 +197,7 @@ class Attempt:
                 if inspect.isawaitable(done):
                     await done
             except BaseException:
-                log.exception("%s: a cleanup failed", self.claim.run)
+                log.exception("%s: a cleanup failed", self.claim.run, extra=self.claim.about())
 
     # What the journal is told.
 
@@ -212,7 +213,8 @@ class Attempt:
             return await self._fail(stopped, retryable=False)
         except BaseException as error:
             if not isinstance(error, Exception):
-                log.error("%s: agent code raised %s", self.claim.run, type(error).__name__)
+                told = "%s: agent code raised %s"
+                log.error(told, self.claim.run, type(error).__name__, extra=self.claim.about())
             return await self._fail(error, retryable=_retryable(error))
         ruled = await self._asks("before_run_complete", {"result": told})
         if ruled["act"] != "go":

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import CommandError
 from holdfast.gateway.outcomes import fix
 from holdfast.primitives import new_id
+from holdfast.runtime import parting
 from holdfast.runtime.notes import Artifact
 from holdfast.runtime.runs import ENDED, Run
 from holdfast.runtime.worker import Worker
 from holdfast.store.commands import human, payload
+from holdfast.visible import Listing, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,8 +31,8 @@ POLL = 0.2
 
 OPTIONS = frozenset(
     (
-        *("arguments", "budget", "capabilities", "deadline", "key", "labels", "priority", "role", "session"),
-        "steps",
+        *("arguments", "budget", "capabilities", "concurrency_key", "deadline", "key", "labels", "priority"),
+        *("role", "session", "steps"),
     )
 )
 """What a run may be started with; the rest are its agent's arguments."""
@@ -127,8 +129,8 @@ def decision(runtime: Runtime, run: str, decided: str) -> Json:
     for step in waiting:
         on = {wait["on"] for wait in step["waits"]}
         if "divergence" in on:
-            records = [record for record in runtime.store.read(run) if record.kind == "replay.diverged"]
-            calls = [sketch["call"] for sketch in records[-1].body["recorded"]] if records else []
+            record = parting.newest(runtime.store, run, step["id"])
+            calls = [] if record is None else [sketch["call"] for sketch in record.body["recorded"]]
             return {
                 "command": "decide_divergence",
                 "decision": decided,
@@ -140,6 +142,13 @@ def decision(runtime: Runtime, run: str, decided: str) -> Json:
             return {"command": "decide_package", "decision": decided, "package": package, "step": step["id"]}
     code = "nothing_to_decide"
     raise CommandError("no step of the run waits for a decision", code=code, fix=fix(code))
+
+
+def forked(runtime: Runtime, run: str, command: Json, by: str, reason: str | None) -> Run:
+    """The fork that a decision about a divergence is."""
+    if command["command"] != "decide_divergence":
+        raise CommandError("a package is not forked from", code="bad_fork_point", fix=fix("bad_fork_point"))
+    return fork(runtime, run, parting.before(runtime.store, run, command["step"]), by, "serve", reason)
 
 
 def fork(runtime: Runtime, run: str, at: int, by: str, effects: str, reason: str | None) -> Run:
@@ -168,9 +177,10 @@ class Artifacts:
     def _records(self, run: str) -> Iterator[Record]:
         return (record for record in self._runtime.store.read(run) if record.kind == "artifact.created")
 
-    def list(self, run: str) -> list[Artifact]:
+    def list(self, run: str | Run) -> list[Artifact]:
         """The artifacts of a run, the oldest first."""
-        return [
+        run = run if isinstance(run, str) else run.id
+        return Listing(
             Artifact(
                 record.body["artifact"],
                 run,
@@ -182,7 +192,7 @@ class Artifacts:
                 tuple(record.body["derived_from"]),
             )
             for record in self._records(run)
-        ]
+        )
 
     def open(self, artifact: Artifact) -> bytes:
         """The bytes of an artifact, checked against what was recorded."""
@@ -194,7 +204,7 @@ class Artifacts:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Shown):
     """What something cost."""
 
     run: str
@@ -212,9 +222,9 @@ class Costs:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def list(self, run: str) -> list[Cost]:
+    def list(self, run: str | Run) -> list[Cost]:
         """The recorded costs of a run."""
-        found = []
+        run, found = run if isinstance(run, str) else run.id, Listing[Cost]()
         for record in self._runtime.store.read(run):
             if record.kind == "cost.recorded":
                 body, amounts = record.body, record.body["amounts"]
@@ -224,14 +234,14 @@ class Costs:
                 found.append(Cost(run, record.seq, record.at, usd, tokens, model, provider))
         return found
 
-    def total(self, run: str) -> Json:
+    def total(self, run: str | Run) -> Json:
         """Their sum."""
         costs = self.list(run)
         return {"tokens": sum(cost.tokens for cost in costs), "usd": sum(cost.usd for cost in costs)}
 
 
 @dataclass(frozen=True)
-class Metrics:
+class Metrics(Shown):
     """Counts of a store."""
 
     runs: dict[str, int]

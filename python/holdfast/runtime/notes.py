@@ -11,6 +11,7 @@ from holdfast import _core
 from holdfast.errors import HoldfastError
 from holdfast.gateway.outcomes import fix
 from holdfast.values import to_json
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ class NoteError(HoldfastError, ValueError):
 
 
 @dataclass(frozen=True)
-class Artifact:
+class Artifact(Shown):
     """Something that a run made: where its bytes are, and what it was made of."""
 
     id: str
@@ -45,7 +46,7 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Shown):
     """How far a consumer of a stream has come."""
 
     stream: str

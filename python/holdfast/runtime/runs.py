@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import CommandError
 from holdfast.gateway.outcomes import fix
+from holdfast.runtime import parting
+from holdfast.visible import Listing, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,7 +37,7 @@ class RunError(CommandError):
     """A run that did not complete, where its result was asked for."""
 
 
-class Run:
+class Run(Shown):
     """A run. What it says is read when it is asked for; :meth:`refresh` reads it anew."""
 
     def __init__(self, runtime: Runtime, run: str, known: Mapping[str, Any] | None = None) -> None:
@@ -92,6 +94,15 @@ class Run:
         return [wait for step in waiting for wait in step["waits"]]
 
     @property
+    def divergence(self) -> Json | None:
+        """Where its code and its journal part, both sides, if a step waits for a person to decide about it:
+        ``recorded`` is what the code no longer asks for, ``attempted`` what it asked for instead."""
+        for step in self.steps:
+            if step["status"] == "waiting" and any(wait["on"] == "divergence" for wait in step["waits"]):
+                return parting.side_by_side(self._runtime.store, self.id, step["id"])
+        return None
+
+    @property
     def result(self) -> Any:  # noqa: ANN401 (the agent says what it is)
         """What it came to; None unless it is completed."""
         if "result" not in self._known:
@@ -132,15 +143,12 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.status}>"
 
-    def __rich__(self) -> str:
-        return f"[bold]{self.id}[/bold] {self.status}"
-
-    def _repr_html_(self) -> str:
-        return f"<code>{self.id}</code> {self.status}"
+    def _facts(self) -> list[tuple[str, object]]:
+        return [("id", self.id), ("status", self.status)]
 
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(Shown):
     """A run in a list."""
 
     id: str
@@ -164,7 +172,7 @@ class Runs:
             " WHERE (status = ?1 OR ?1 IS NULL) AND (agent = ?2 OR ?2 IS NULL) ORDER BY stream DESC LIMIT ?3",
             [status, agent, limit],
         )
-        return [Listed(**row) for row in rows]
+        return Listing(Listed(**row) for row in rows)
 
     def get(self, run: str) -> Run:
         """One run.

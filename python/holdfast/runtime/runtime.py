@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.evidence import Evidence
+    from holdfast.gateway.hooks import Hook
     from holdfast.gateway.policy import Policy
     from holdfast.runtime.plans import Planned
     from holdfast.sandbox import Sandbox
@@ -64,6 +65,7 @@ class Runtime:
             also sets ``policy``, ``strict_packages`` and the graces where they are not given.
         policy: a policy, the path of its file or its content; it becomes the store's active policy.
         budget: of every run that is given none.
+        hooks: declared before, by :func:`holdfast.hook`; several runtimes may have the same ones.
         sandbox: where bodies of tools run that ask for one.
         clock: the only clock that the store reads; for tests.
         strict_packages: a step whose run was begun by another version of this program waits for a person.
@@ -77,6 +79,7 @@ class Runtime:
         *,
         policy: Policy | Mapping[str, Any] | str | Path | None = None,
         budget: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
         sandbox: Sandbox | None = None,
         clock: FakeClock | None = None,
         strict_packages: bool | None = None,
@@ -99,6 +102,8 @@ class Runtime:
         self.hook = self.gateway.hook
         self.approver = self.gateway.approver
         self.evaluator = self.gateway.evaluator
+        for hook in hooks:
+            self.gateway.add_hook(hook)
         self._lock = threading.RLock()
         self._opened: tuple[int, Store] | None = None
         self._thread: tuple[int, asyncio.AbstractEventLoop, threading.Thread] | None = None
@@ -257,6 +262,7 @@ class Runtime:
         labels: Mapping[str, str] | None = None,
         priority: int | None = None,
         deadline: int | None = None,
+        concurrency_key: str | None = None,
         role: str | None = None,
         capabilities: Sequence[Mapping[str, Any]] | None = None,
         steps: Mapping[str, Planned] | None = None,
@@ -270,6 +276,8 @@ class Runtime:
             arguments: all of them, by name, whatever they are called; instead of ``args`` and ``kwargs``.
             key: a run that has it is returned instead, if agent and input are the same.
             budget, session, labels, priority, deadline, role, capabilities: as the run has them.
+            concurrency_key: of its own step, instead of the agent's: of all steps that have it one runs at a
+                time, so that a session or an account has its turns one after another.
             steps: further steps that the run has from its beginning, by name: functions of ``rt.step``, as in
                 ``{"eu": fetch.planned("eu"), "sum": total.planned(after=["eu"])}``. Any worker claims each as
                 soon as those that it comes after are done; the agent's own step is called ``main``.
@@ -279,6 +287,7 @@ class Runtime:
             "arguments": arguments,
             "budget": budget,
             "capabilities": capabilities,
+            "concurrency_key": concurrency_key,
             "deadline": deadline,
             "key": key,
             "labels": labels,
@@ -352,18 +361,25 @@ class Runtime:
             command["reason"] = payload(reason, "internal")
         self.store._core.run(_core.Call.command(_id(run), human(by), command, "barrier"))
 
-    def decide(self, run: str | Run, decision: str, *, by: str, reason: str | None = None) -> None:
+    def decide(self, run: str | Run, decision: str, *, by: str, reason: str | None = None) -> Run:
         """Decides about a step that waits because its code diverged, or its package changed.
+
+        Returns the run that goes on: this one, or its fork.
 
         Args:
             run: the run.
-            decision: after a divergence ``retry`` (the code was fixed) or ``accept`` (what it no longer
-                does is abandoned); about a package ``continue``, ``wait`` or ``refuse``.
+            decision: after a divergence ``retry`` (the code was fixed), ``accept`` (what it no longer does is
+                abandoned) or ``fork`` (this run stays as it is, and its fork from before those calls has the
+                new code); about a package ``continue``, ``wait`` or ``refuse``.
             by: who decides.
             reason: why.
         """
         command = looking.decision(self, _id(run), decision)
+        going = Run(self, _id(run))
+        if decision == "fork":
+            going = looking.forked(self, _id(run), command, by, reason)
         self._people(run, command, by, reason)
+        return going
 
     def fork(
         self, run: str | Run, *, at: int, by: str, effects: str = "serve", reason: str | None = None

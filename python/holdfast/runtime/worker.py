@@ -322,7 +322,7 @@ class Worker:
             writing = agent is not None and attempt.conductor is not None and attempt.conductor.running
             came_to = "lost" if writing else await self.give_back(claim)
         except Exception as error:
-            log.warning("%s: %s", claim.run, error, extra={"run": claim.run, "step": claim.step})
+            log.warning("%s: %s", claim.run, error, extra=claim.about())
             came_to = await self._let_go(claim)
         self.summary = self.summary.plus(came_to)
         if task is not None and task.cancelling() > before:
@@ -331,7 +331,8 @@ class Worker:
     async def _unknown(self, claim: Claim) -> str:
         """A step whose function this worker does not have: another one may."""
         name = (claim.step_input or {}).get("function", claim.agent)
-        log.warning("%s: no function is registered for the step %s", claim.run, name)
+        told = "%s: no function is registered for the step %s"
+        log.warning(told, claim.run, name, extra=claim.about())
         await self.runtime.store.aio.release(claim, reason="yielded")
         await self._pause(self.poll)
         return "released"
@@ -385,7 +386,7 @@ class Worker:
                 attempt.conductor.close(Lost(error))
             return
         except HoldfastError as error:
-            log.warning("%s: no heartbeat: %s", claim.run, error)
+            log.warning("%s: no heartbeat: %s", claim.run, error, extra=claim.about())
             return
         self._answered()
         if attempt.conductor is None:

@@ -58,6 +58,10 @@ class Claim:
         """Who holds it."""
         return {"id": self.worker, "type": "worker"}
 
+    def about(self) -> dict[str, str]:
+        """Which run and step a line of a log is about, as its ``extra``."""
+        return {"run": self.run, "step": self.step}
+
 
 def claim_of(told: dict[str, Any]) -> Claim:
     """The claim that the core gave."""

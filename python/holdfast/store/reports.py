@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
+from holdfast.visible import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Shown):
     """One thing that is wrong."""
 
     code: str
@@ -32,7 +33,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Shown):
     """What an audit found."""
 
     ok: bool
@@ -59,7 +60,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Seal:
+class Seal(Shown):
     """A signed head of the whole journal."""
 
     size: int
@@ -73,7 +74,7 @@ class Seal:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(Shown):
     """What a doctor found and did."""
 
     healthy: bool
