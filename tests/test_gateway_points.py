@@ -307,12 +307,26 @@ def test_hooks_change_or_forbid_a_child_and_hear_of_its_end() -> None:
 
 
 def test_a_restricted_runs_children_are_restricted_too() -> None:
-    desk, work = parent(capabilities=[hf.capability("refund")])
+    may_spawn = hf.capability("typist", rights=["spawn"])
+    desk, work = parent(capabilities=[hf.capability("refund"), may_spawn])
     refund = refunds(desk)
     desk.gate.attempt(desk.claim, work)
     job = lambda step: step.call(refund, key="k", order="1", cents=1)  # noqa: E731
     assert desk.gate.attempt(typist(desk), job) == "failed"
     assert desk.happened == []
+
+
+def test_a_restricted_run_has_children_only_by_a_capability_that_allows_it() -> None:
+    only_page_two = hf.capability("typ*", rights=["spawn"], when={"args.page": 2})
+    for held in ([hf.capability("*")], [hf.capability("clerk", rights=["spawn"])], [only_page_two]):
+        desk, work = parent(capabilities=held)
+        with pytest.raises(hf.CommandError) as refused:
+            desk.gate.attempt(desk.claim, work)
+        assert refused.value.code == "no_such_capability"
+        assert desk.store.state(desk.run)["children"] == {}
+    desk, work = parent(capabilities=[hf.capability("typ*", rights=["spawn"], when={"args.page": 1})])
+    assert desk.gate.attempt(desk.claim, work) == "waiting"
+    assert typist(desk).input == {"page": 1}
 
 
 def test_a_tool_from_elsewhere_has_no_property_that_calls_use_themselves() -> None:

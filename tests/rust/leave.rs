@@ -347,6 +347,26 @@ fn a_restricted_run_reaches_only_what_it_holds() {
 }
 
 #[test]
+fn a_restricted_run_has_children_only_by_the_right_to() {
+    let child = |claim| {
+        let (agent, input, escrow) = (name("typist"), value(json!({"cents": 7})), Amounts::default());
+        let (child, on_parent_end) = (run_id(5), OnParentEnd::End);
+        Command::Spawn { call: None, claim, child, agent, input, escrow, on_parent_end }
+    };
+    for held in [
+        vec![],
+        vec![given("typist", &[Right::Call, Right::Grant], None)],
+        vec![given("clerk", &[Right::Spawn], None)],
+        vec![given("typist", &[Right::Spawn], Some(6))],
+    ] {
+        let (mut world, claim) = restricted(&held);
+        assert_eq!(world.refused(worker("w1"), child(claim)), "no_such_capability");
+    }
+    let (mut world, claim) = restricted(&[given("typ*", &[Right::Spawn], Some(7))]);
+    assert_eq!(world.wrote(worker("w1"), child(claim)), ["child.spawned"]);
+}
+
+#[test]
 fn what_is_made_of_a_capability_allows_less_and_goes_with_it() {
     let rights = [Right::Call, Right::Grant];
     let (mut world, claim) = restricted(&[given("refund", &rights, Some(100))]);

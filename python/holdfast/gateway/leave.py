@@ -108,7 +108,7 @@ def capability(
     """A capability for ``store.create_run(capabilities=[...])``: such a run reaches only what it is given.
 
     Args:
-        target: a glob over the names of tools.
+        target: a glob over the names of tools; with the right ``spawn``, over those of agents.
         rights: of ``call``, ``open``, ``read``, ``write``, ``send``, ``monitor``, ``kill``, ``spawn`` and
             ``grant``.
         when: which arguments, as in a policy.

@@ -89,6 +89,8 @@ mutants! {
     EscrowUnchecked,
     /// A child has no bound where its parent gave it nothing.
     ChildUnbounded,
+    /// A restricted run has children without holding the right to.
+    AnyoneSpawns,
     /// A child itself costs nothing.
     ChildFree,
     /// A budget is raised where it bounds nothing.

@@ -3,7 +3,9 @@
 use super::request::{Claim, Decided, Envelope, EnvelopeBody, Payload, seal_into};
 use super::{Case, Refused};
 use crate::budget;
+use crate::capability::{Leave, Wanted, leave};
 use crate::content::Sealed;
+use crate::contracts::capability::Right;
 use crate::ids::{ApprovalId, CallId, EnvelopeId, RunId, StepId, StreamId};
 use crate::limits;
 use crate::mutants::{Mutant, mutant};
@@ -227,6 +229,17 @@ impl Case<'_> {
             return Err(Refused::CancelRequested);
         }
         let child = body.child;
+        let wanted = Wanted {
+            arguments: &sealed.opening.value,
+            named: None,
+            right: Right::Spawn,
+            target: body.agent.as_str(),
+            wall_ms: self.now.wall_ms,
+        };
+        let leave = leave(&run.capabilities, &self.view.revoked_elsewhere, &wanted);
+        if matches!(leave, Leave::No(_)) && !mutant(Mutant::AnyoneSpawns) {
+            return Err(Refused::NoSuchCapability);
+        }
         if !mutant(Mutant::ChildUnbounded) {
             body.escrow = budget::slice(run, &body.escrow);
         }

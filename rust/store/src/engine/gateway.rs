@@ -16,7 +16,7 @@ use holdfast_core::records::{
     Actor, Body, Draft, EffectClass, Failure, Key, PolicyActivated, PolicyDigest, Privacy, Reason, Record,
     read,
 };
-use holdfast_core::run::{Command, Refused, SessionGrant, View, awaited_content};
+use holdfast_core::run::{Act, Command, Refused, SessionGrant, View, awaited_content};
 use holdfast_core::state::{Outcome, Placed, RunState, State};
 use lru::LruCache;
 use serde_json::Value;
@@ -75,7 +75,14 @@ pub(super) fn asks_session(command: &Command) -> bool {
 
 /// Whether a command is decided by what the run holds.
 pub(super) fn asks_capabilities(command: &Command) -> bool {
-    matches!(command, Command::Enter { .. } | Command::Attenuate { .. } | Command::Transfer { .. })
+    match command {
+        Command::Enter { .. }
+        | Command::Attenuate { .. }
+        | Command::Transfer { .. }
+        | Command::Spawn { .. } => true,
+        Command::Act { act, .. } => matches!(**act, Act::Spawn { .. }),
+        _ => false,
+    }
 }
 
 /// What a walk over the runs that had a capability, or what it was made of, came to.
