@@ -21,6 +21,7 @@ from holdfast.gateway.policy import Policy
 from holdfast.gateway.shapes import Schemas
 from holdfast.gateway.tools import Approval, Boxed, Effect, Options, Risk, Tool, refuse
 from holdfast.gateway.undo import Undoing
+from holdfast.gateway.watch import WATCHED, News
 from holdfast.gateway.way import Commit, Pause, Run
 from holdfast.store.commands import human, package
 
@@ -93,6 +94,9 @@ class Gateway:
         self.approvers: dict[str, Approver] = {}
         self.core_hooks = _core.Hooks([])
         self._observers: dict[str, Observer] = {}
+        self.is_watched = False
+        """Whether somebody observes calls."""
+        self.news = News()
         if policy is not None:
             self.activate(policy, by=by)
 
@@ -203,7 +207,8 @@ class Gateway:
         """Registers a function as a hook at a point, with the rights that it needs.
 
         A hook that blocks is waited for, at most ``timeout`` seconds; if it fails, ``failure`` says what
-        happens. One that does not block only observes, from a queue of ``queue[0]`` places.
+        happens. One that does not block only observes, from a queue of ``queue[0]`` places, of which
+        ``queue[1]`` are kept for the ends of calls and runs.
         """
 
         def register(body: Callable[[Subject], Any]) -> Hook:
@@ -225,6 +230,7 @@ class Gateway:
             self.hooks[hook.id] = hook
             if not blocking:
                 self._observers[hook.id] = Observer(hook)
+                self.is_watched |= point in WATCHED
             return hook
 
         return register

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import logging
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,10 +38,13 @@ Point = Literal[
 ]
 Failure = Literal["fail_open_observe_only", "deny", "interrupt_run", "fail_run"]
 Overflow = Literal["drop_observe_only", "summarize_and_continue", "fail_hook_invocation"]
+Outcome = Literal["succeeded", "failed", "no_effect", "cancelled", "denied", "unrecordable", "compensated"]
 Privacy = Literal["envelope_and_redacted_summary", "content_refs_only", "content_capture_allowed"]
 
 log = logging.getLogger("holdfast.hooks")
 
+TERMINAL = frozenset(("after_tool_call", "after_subagent_terminal", "after_run_terminal"))
+"""The ends of calls and runs: the last places of a queue are kept for them."""
 REWRITES = {
     "before_tool_call": "modify_tool_request",
     "after_tool_call": "rewrite_tool_result",
@@ -54,7 +59,7 @@ class Subject:
     """What a hook is shown.
 
     ``value`` is the arguments before a call, the result after it; nothing, unless the hook's privacy is
-    ``content_capture_allowed``.
+    ``content_capture_allowed``. ``outcome`` says after a call how it ended.
     """
 
     point: str
@@ -62,6 +67,7 @@ class Subject:
     run: str
     agent: str
     value: Any = None
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,7 @@ class Hook:
         """The subject, as far as the hook's privacy allows."""
         if self.spec["privacy"] == "content_capture_allowed":
             return subject
-        return Subject(subject.point, subject.tool, subject.run, subject.agent)
+        return replace(subject, value=None)
 
 
 def spec_of(
@@ -205,7 +211,8 @@ class Observer:
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         execution = hook.spec["execution"]
-        self._room = execution["queue"]["capacity"] - execution["queue"]["terminal_reserve"]
+        reserve = 0 if hook.spec["point"] in TERMINAL else execution["queue"]["terminal_reserve"]
+        self._room = execution["queue"]["capacity"] - reserve
         self._overflow = execution["overflow"]
         self._waiting: deque[Subject] = deque()
         self._changed = threading.Condition()
@@ -213,22 +220,30 @@ class Observer:
         self._busy = False
         self.dropped = 0
         """How many it did not hear of, because its queue was full."""
+        self.failed = 0
+        """How often it raised or was late, and with ``fail_hook_invocation`` how often its queue was full."""
 
     def tell(self, subject: Subject) -> None:
         """Puts a subject into the queue, or does what the overflow policy says."""
+        shown = self.hook.shows(subject)
         with self._changed:
             if len(self._waiting) >= self._room:
-                self.dropped += 1
-                if self._overflow == "fail_hook_invocation":
-                    log.error("the queue of the hook %s is full", self.hook.id)
-                elif self._overflow == "summarize_and_continue" and self.dropped & (self.dropped - 1) == 0:
-                    log.warning("the hook %s did not hear of %d calls", self.hook.id, self.dropped)
-                return
-            self._waiting.append(self.hook.shows(subject))
+                return self._overflows()
+            # What it does to a value is its own affair.
+            self._waiting.append(replace(shown, value=copy.deepcopy(shown.value)))
             if self._thread is None or not self._thread.is_alive():  # a forked child has none
                 self._thread = threading.Thread(target=self._serve, name="holdfast-observer", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+        return None
+
+    def _overflows(self) -> None:
+        self.dropped += 1
+        if self._overflow == "fail_hook_invocation":
+            self.failed += 1
+            log.error("the observer %s failed: its queue is full", self.hook.id)
+        elif self._overflow == "summarize_and_continue" and self.dropped & (self.dropped - 1) == 0:
+            log.warning("the observer %s did not hear of %d", self.hook.id, self.dropped)
 
     def _serve(self) -> None:
         INSIDE.set(True)
@@ -237,12 +252,21 @@ class Observer:
                 self._changed.wait_for(lambda: self._waiting)
                 subject, self._busy = self._waiting.popleft(), True
             try:
-                self.hook.body(subject)
-            except Exception:
-                log.warning("the observer %s failed", self.hook.id)
+                self._hears(subject)
+            except BaseException as error:  # whatever it is, the next subject is heard of
+                log.warning("the observer %s failed: %s", self.hook.id, type(error).__name__)
+                self.failed += 1
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
+
+    def _hears(self, subject: Subject) -> None:
+        """The body, to its end; an async one on a loop of its own, which cancels it when it is late."""
+        if not self.hook.is_async:
+            self.hook.body(subject)
+            return
+        seconds = self.hook.spec["timeout"]["timeout_ms"] / 1000
+        asyncio.run(bodies.awaited(lambda: self.hook.body(subject), seconds))
 
     def drain(self, timeout: float) -> bool:
         """Waits until it has heard of everything; whether it has."""

@@ -99,7 +99,7 @@ class Governed(Operation):
             lane=self.lane,
             secrets=self.secrets,
             kind=self.kind,
-            call=self.call,
+            call=None if self.recorded else self.call,
             key_shared_ms=self.key_shared_ms,
         )
         return Passenger(self.gateway, asked).go()
