@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from holdfast import _core
-from holdfast.gateway import bodies
+from holdfast.gateway import bodies, cancelling
 from holdfast.gateway.attempts import Again, Step, attempt
 from holdfast.gateway.hooks import Hook, Observer, Subject, spec_of
 from holdfast.gateway.keys import parts
@@ -390,6 +390,14 @@ class Gateway:
         served. Only when it has succeeded is the call recorded as compensated.
         """
         return Undoing.undo(self, claim, call, reason)
+
+    def cancel(self, run: str, *, by: str) -> None:
+        """Asks a run to stop. May be asked again.
+
+        Whoever works on it ends it, and asks the hooks of its end. Where nobody does it ends at once, and the
+        hooks of this gateway are asked here.
+        """
+        cancelling.cancel(self, run, by)
 
     def attempt(self, claim: Claim, body: Callable[[Step], Any], *, again: Again = "scheduled") -> str:
         """Runs a step's work and ends the claim by what came of it: ``completed``, ``waiting``, ``failed`` or
