@@ -48,6 +48,7 @@ TRIED: dict[tuple[str, str], Trial] = {
     ("docs/HOWTO.md", "publisher"): Trial(("home",), "published", least=10),
     ("docs/HOWTO.md", "refunder"): Trial(("o-8",), "refunded 1999", "bank"),
     ("docs/HOWTO.md", "wirer"): Trial((500,), outside="bank"),
+    ("docs/HOWTO.md", "traveller"): Trial((), "ticket for the train is void", "trips", least=14),
     ("docs/HOWTO.md", "patient"): Trial((), "nobody answered"),
     ("docs/HOWTO.md", "sleeper"): Trial((), "rested"),
     ("docs/HOWTO.md", "artist"): Trial(),

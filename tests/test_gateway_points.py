@@ -329,6 +329,36 @@ def test_a_restricted_run_has_children_only_by_a_capability_that_allows_it() -> 
     assert typist(desk).input == {"page": 1}
 
 
+def test_a_restricted_run_makes_no_more_for_a_child_than_it_holds_and_hands_on_what_it_does() -> None:
+    desk = Desk(
+        capabilities=[
+            hf.capability("refund", rights=["call", "grant"]),
+            hf.capability("typist", rights=["spawn"]),
+        ]
+    )
+    refund = refunds(desk)
+    spawn = {"key": "page", "on_parent_end": "hand_on"}
+
+    def work(step: gw.Step) -> None:
+        with pytest.raises(hf.CommandError) as refused:
+            step.spawn("typist", **spawn, capabilities=[hf.capability("*")])  # type: ignore[arg-type]
+        assert refused.value.code == "capability_exceeded"
+        assert "child.spawned" not in desk.kinds()
+        child = step.spawn("typist", **spawn, capabilities=[])  # type: ignore[arg-type]
+        held = hf.Capabilities(desk.store)
+        own = next(one for one in held.list(step.claim.run) if one.target == "refund")
+        when = {"args.cents": {"max": 5}}
+        less = held.attenuate(step.claim, own.id, rights=["call", "grant"], when=when)
+        held.transfer(step.claim, less, to=child)
+
+    assert desk.gate.attempt(desk.claim, work) == "completed"
+    claim = typist(desk)
+    desk.gate.call(claim, refund, key="k1", order="1", cents=5)
+    with pytest.raises(hf.Denied):
+        desk.gate.call(claim, refund, key="k2", order="1", cents=6)
+    assert [cents for _, cents, _ in desk.happened] == [5]
+
+
 def test_a_tool_from_elsewhere_has_no_property_that_calls_use_themselves() -> None:
     for taken in ("key", "reserve", "capability"):
         schema = {"type": "object", "properties": {taken: {"type": "string"}}}

@@ -248,7 +248,7 @@ def test_observers_hear_of_calls_and_a_full_queue_drops_and_counts() -> None:
         desk.call(refund, f"k{n}", order="1", cents=1)
     free.set()
     assert observer.drain(10)
-    assert (len(heard), observer.dropped) == (3, 2)
+    assert (len(heard), observer.dropped, observer.failed) == (4, 1, 4)  # ends have the reserve, too
 
 
 def test_a_hook_after_a_call_rewrites_what_the_agent_gets_and_withholds_it_when_it_fails() -> None:

@@ -183,6 +183,73 @@ def test_when_a_run_is_to_be_cancelled_and_when_it_has_ended(rt: hf.Runtime) -> 
     assert heard == [("cancel", "cancels_itself_late"), ("ended", "cancelled")]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_run_that_nobody_works_on_ends_at_once_and_who_cancels_it_asks_the_hooks(
+    rt: hf.Runtime, begun: bool
+) -> None:
+    def said(point: str) -> Any:
+        return lambda subject: heard.append((f"{point} observed", subject.value))
+
+    points: Any = ("on_run_cancel_requested", "after_run_terminal")
+    for point in points:
+        options: Any = {"blocking": False, "failure": "fail_open_observe_only"}
+        rt.hook(point, name=point, **options)(said(point))
+
+    @rt.hook("on_run_cancel_requested", rights=["request_cleanup_repair"], phase="early")
+    async def cleans(subject: hf.gateway.Subject) -> object:
+        heard.append(("cancel", subject.agent))
+        return hf.gateway.request_cleanup("a folder is left")
+
+    @rt.hook("on_run_cancel_requested", phase="late")
+    def breaks(_: hf.gateway.Subject) -> None:
+        raise RuntimeError("out of order")
+
+    @rt.hook("on_run_cancel_requested")
+    def quiet(subject: hf.gateway.Subject) -> None:
+        heard.append(("quiet", subject.agent))
+
+    @rt.hook("after_run_terminal")
+    def ended(subject: hf.gateway.Subject) -> None:
+        heard.append(("ended", subject.value["status"]))
+
+    run = rt.run_sync("wires") if begun else rt.start_sync("wires")
+    before = [record.kind for record in rt.store.read(run.id)]
+    rt.cancel(run, by="dana")
+    for point in points:
+        assert all(observer.drain(10) for observer in rt.gateway.observers(point))
+    asked = [one for one in heard if "observed" not in one[0]]
+    assert asked == [("cancel", "wires"), ("quiet", "wires"), ("ended", "cancelled")]
+    assert sorted(one for one in heard if "observed" in one[0]) == [
+        ("after_run_terminal observed", {"status": "cancelled"}),
+        ("on_run_cancel_requested observed", {"agent": "wires"}),
+    ]
+    records = list(rt.store.read(run.id))[len(before) :]
+    told = [record for record in records if record.kind in ("note.logged", "hook.ruled")]
+    assert [(record.kind, record.by["id"], record.value.get("text")) for record in told] == [
+        ("note.logged", "cleans", "on_run_cancel_requested: request_cleanup_repair: a folder is left"),
+        ("note.logged", "breaks", "on_run_cancel_requested: failed"),
+        ("hook.ruled", "ended", None),
+    ]
+    assert (rt.runs.get(run.id).status, rt.store.verify().ok) == ("cancelled", True)
+    with pytest.raises(hf.CommandError) as over:
+        rt.cancel(run, by="dana")
+    assert (over.value.code, len(heard)) == ("run_ended", 5)
+
+
+def test_a_run_that_somebody_works_on_is_asked_about_by_who_does(rt: hf.Runtime) -> None:
+    points: Any = ("on_run_cancel_requested", "after_run_terminal")
+    for point in points:
+        rt.hook(point, name=point)(lambda subject: heard.append((subject.point, None)))
+    run = rt.start_sync("wires")
+    claim = rt.store.claim(worker="w1", lease=30)
+    assert claim is not None
+    for _ in range(2):
+        rt.gateway.cancel(run.id, by="dana")
+    assert heard == []
+    assert rt.gateway.attempt(claim, lambda step: step.call("wire", key="k", cents=1)) == "cancelled"
+    assert heard == [("on_run_cancel_requested", None), ("after_run_terminal", None)]
+
+
 def test_a_hook_that_fails_stops_what_it_guards(rt: hf.Runtime) -> None:
     @rt.hook("before_tool_call", rights=["deny"], failure="interrupt_run")
     def breaks(_: hf.gateway.Subject) -> object:

@@ -337,6 +337,21 @@ fn what_is_said_of_a_failure_is_as_private_as_the_arguments() {
     assert_eq!(message.unwrap().privacy, Privacy::Sensitive);
 }
 
+#[test]
+fn what_was_abandoned_after_it_happened_is_served_under_its_key_and_not_done_again() {
+    let (mut world, claim) = World::claimed();
+    let call = asked(json!({"cents": 5}));
+    let permit = world.permitted(claim, &call);
+    world.ask(worker("w1"), settled(claim, &permit, EffectStatus::Succeeded)).unwrap();
+    let waits = vec![wait_for(WaitOn::Divergence, None, None)];
+    world.ask(worker("w1"), Command::Wait { claim, waits }).unwrap();
+    let (step, unclaimed, decision) = (step_id(1), vec![permit.call], DivergenceDecision::Accept);
+    world.ask(dana(), Command::DecideDivergence { step, decision, unclaimed, reason: None }).unwrap();
+    let claim = world.claim(1, "w2").unwrap();
+    let again = Entering { call: call_id(77), ..call };
+    assert_eq!(world.enter(claim, &again), Gate::Served { call: permit.call });
+}
+
 fn leads() -> Value {
     json!({"dana": ["lead"], "eve": ["lead"], "mallory": ["intern"]})
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import _core
 from holdfast.errors import CommandError, HoldfastError, RecordError
 from holdfast.gateway.courier import Courier
-from holdfast.gateway.outcomes import fix
+from holdfast.gateway.outcomes import EffectFailed, fix
 from holdfast.gateway.passage import Asked, Passenger, given
 from holdfast.runtime.attempt import Attempt
 from holdfast.runtime.conductor import Conductor
@@ -140,7 +140,12 @@ class Prompter(Conductor):
         if served.get("erased") or erased:
             raise _GoneError(operation.call, code="content_erased", fix=fix("content_erased"))
         if isinstance(operation, Governed):
-            return given(operation.tool, operation.call, served)
+            try:
+                return given(operation.tool, operation.call, served)
+            except EffectFailed as error:
+                if error.code != "compensated":
+                    raise
+                return operation.undone(self, error)
         if isinstance(operation, Spawn):
             return self.child_of(operation.call)
         assert isinstance(operation, Own)

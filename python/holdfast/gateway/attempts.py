@@ -83,7 +83,8 @@ class Step:
             key: what the child is known by in this run.
             escrow: what leaves this run's budget for it; what it does not use comes back.
             on_parent_end: whether it ends with this run or is handed on.
-            capabilities: all that it may reach; a restricted run's children are restricted too.
+            capabilities: all that it may reach. Children of a restricted run reach nothing until it hands
+                them something that it holds (:meth:`Capabilities.transfer`).
         """
         return children.spawn(
             self,

@@ -177,7 +177,7 @@ def run(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ran:
     begun = time.monotonic()
 
     def whole() -> Any:  # noqa: ANN401
-        return asyncio.run(_awaited(body, timeout)) if is_async else body()
+        return asyncio.run(awaited(body, timeout)) if is_async else body()
 
     task = _Task(whole)
     THREADS.submit(task)
@@ -196,7 +196,8 @@ def run(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ran:
 _LATE = "holdfast: the body's deadline"
 
 
-async def _awaited(body: Callable[[], Any], timeout: float) -> Any:  # noqa: ANN401
+async def awaited(body: Callable[[], Any], timeout: float) -> Any:  # noqa: ANN401
+    """An async body within its deadline, on the loop that runs."""
     inside = INSIDE.set(True)
     try:
         work, loop = body(), asyncio.get_running_loop()
@@ -241,7 +242,7 @@ async def arun(body: Callable[[], Any], timeout: float, *, is_async: bool) -> Ra
     if is_async:
         ran = Ran()
         try:
-            ran.value = await _awaited(body, timeout)
+            ran.value = await awaited(body, timeout)
         except TimeoutError as error:
             # Cancelled; what it had handed to threads may still run.
             late = error.args == (_LATE,)

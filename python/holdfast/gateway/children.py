@@ -48,7 +48,12 @@ def spawn(
     """Spawns a child, or finds the one that was spawned under the key."""
     store, claim = step.gateway.store, step.claim
     child, wanted = child_of(claim.run, key), to_json(value)
-    if child not in store.state(claim.run)["children"]:
+    parent = store.state(claim.run)
+    if capabilities and parent["capabilities"]["restricted"]:
+        code = "capability_exceeded"
+        told = "a restricted run gives its children nothing of its own making: transfer what it holds"
+        raise CommandError(told, code=code, fix=fix(code))
+    if child not in parent["children"]:
         request = _allowed(step, {"agent": agent, "escrow": dict(escrow or {}), "input": wanted, "key": key})
         command: Json = {
             "agent": agent,

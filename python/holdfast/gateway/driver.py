@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import _core
-from holdfast.gateway import bodies, hooks
+from holdfast.gateway import bodies, cancelling, hooks
 from holdfast.gateway.attempts import Again, Step, aattempt, attempt
 from holdfast.gateway.hooks import Hook, Observer, Subject
 from holdfast.gateway.keys import parts
@@ -21,6 +21,7 @@ from holdfast.gateway.policy import Policy
 from holdfast.gateway.shapes import Schemas
 from holdfast.gateway.tools import Approval, Boxed, Effect, Options, Risk, Tool, refuse
 from holdfast.gateway.undo import Undoing
+from holdfast.gateway.watch import WATCHED, News
 from holdfast.gateway.way import Commit, Pause, Run
 from holdfast.store.commands import human, package
 
@@ -95,6 +96,9 @@ class Gateway:
         self.changes = 0
         """How often something was registered or activated here: what the package depends on."""
         self._observers: dict[str, Observer] = {}
+        self.is_watched = False
+        """Whether somebody observes calls."""
+        self.news = News()
         if policy is not None:
             self.activate(policy, by=by)
 
@@ -208,7 +212,8 @@ class Gateway:
         """Registers a function as a hook at a point, with the rights that it needs.
 
         A hook that blocks is waited for, at most ``timeout`` seconds; if it fails, ``failure`` says what
-        happens. One that does not block only observes, from a queue of ``queue[0]`` places.
+        happens. One that does not block only observes, from a queue of ``queue[0]`` places, of which
+        ``queue[1]`` are kept for the ends of calls and runs.
         """
 
         declare = hooks.hook(
@@ -235,6 +240,7 @@ class Gateway:
         self.changes += 1
         if hook.spec["execution"]["mode"] == "non_blocking":
             self._observers[hook.id] = Observer(hook)
+            self.is_watched |= hook.spec["point"] in WATCHED
         return hook
 
     def evaluator(
@@ -398,6 +404,14 @@ class Gateway:
         served. Only when it has succeeded is the call recorded as compensated.
         """
         return Undoing.undo(self, claim, call, reason)
+
+    def cancel(self, run: str, *, by: str) -> None:
+        """Asks a run to stop. May be asked again.
+
+        Whoever works on it ends it, and asks the hooks of its end. Where nobody does it ends at once, and the
+        hooks of this gateway are asked here.
+        """
+        cancelling.cancel(self, run, by)
 
     def attempt(self, claim: Claim, body: Callable[[Step], Any], *, again: Again = "scheduled") -> str:
         """Runs a step's work and ends the claim by what came of it: ``completed``, ``waiting``, ``failed`` or

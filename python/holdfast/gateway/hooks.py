@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import logging
 import threading
 from collections import deque
@@ -38,10 +40,13 @@ Point = Literal[
 Failure = Literal["fail_open_observe_only", "deny", "interrupt_run", "fail_run"]
 Phase = Literal["early", "normal", "late"]
 Overflow = Literal["drop_observe_only", "summarize_and_continue", "fail_hook_invocation"]
+Outcome = Literal["succeeded", "failed", "no_effect", "cancelled", "denied", "unrecordable", "compensated"]
 Privacy = Literal["envelope_and_redacted_summary", "content_refs_only", "content_capture_allowed"]
 
 log = logging.getLogger("holdfast.hooks")
 
+TERMINAL = frozenset(("after_tool_call", "after_subagent_terminal", "after_run_terminal"))
+"""The ends of calls and runs: the last places of a queue are kept for them."""
 REWRITES = {
     "before_tool_call": "modify_tool_request",
     "after_tool_call": "rewrite_tool_result",
@@ -56,7 +61,7 @@ class Subject:
     """What a hook is shown.
 
     ``value`` is the arguments before a call, the result after it; nothing, unless the hook's privacy is
-    ``content_capture_allowed``.
+    ``content_capture_allowed``. ``outcome`` says after a call how it ended.
     """
 
     point: str
@@ -65,6 +70,7 @@ class Subject:
     agent: str
     value: Any = None
     step: str = ""
+    outcome: Outcome | None = None
 
     def about(self) -> dict[str, str]:
         """Which run and step a line of a log is about, as its ``extra``."""
@@ -222,7 +228,8 @@ class Observer:
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         execution = hook.spec["execution"]
-        self._room = execution["queue"]["capacity"] - execution["queue"]["terminal_reserve"]
+        reserve = 0 if hook.spec["point"] in TERMINAL else execution["queue"]["terminal_reserve"]
+        self._room = execution["queue"]["capacity"] - reserve
         self._overflow = execution["overflow"]
         self._waiting: deque[Subject] = deque()
         self._changed = threading.Condition()
@@ -230,23 +237,32 @@ class Observer:
         self._busy = False
         self.dropped = 0
         """How many it did not hear of, because its queue was full."""
+        self.failed = 0
+        """How often it raised or was late, and with ``fail_hook_invocation`` how often its queue was full."""
 
     def tell(self, subject: Subject) -> None:
         """Puts a subject into the queue, or does what the overflow policy says."""
+        shown = self.hook.shows(subject)
         with self._changed:
             if len(self._waiting) >= self._room:
-                self.dropped += 1
-                if self._overflow == "fail_hook_invocation":
-                    log.error("the queue of the hook %s is full", self.hook.id, extra=subject.about())
-                elif self._overflow == "summarize_and_continue" and self.dropped & (self.dropped - 1) == 0:
-                    told = "the hook %s did not hear of %d calls"
-                    log.warning(told, self.hook.id, self.dropped, extra=subject.about())
-                return
-            self._waiting.append(self.hook.shows(subject))
+                return self._overflows(subject)
+            # What it does to a value is its own affair.
+            self._waiting.append(replace(shown, value=copy.deepcopy(shown.value)))
             if self._thread is None or not self._thread.is_alive():  # a forked child has none
                 self._thread = threading.Thread(target=self._serve, name="holdfast-observer", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+        return None
+
+    def _overflows(self, subject: Subject) -> None:
+        self.dropped += 1
+        if self._overflow == "fail_hook_invocation":
+            self.failed += 1
+            told = "the observer %s failed: its queue is full"
+            log.error(told, self.hook.id, extra=subject.about())
+        elif self._overflow == "summarize_and_continue" and self.dropped & (self.dropped - 1) == 0:
+            told = "the observer %s did not hear of %d"
+            log.warning(told, self.hook.id, self.dropped, extra=subject.about())
 
     def _serve(self) -> None:
         INSIDE.set(True)
@@ -255,12 +271,22 @@ class Observer:
                 self._changed.wait_for(lambda: self._waiting)
                 subject, self._busy = self._waiting.popleft(), True
             try:
-                self.hook.body(subject)
-            except Exception:
-                log.warning("the observer %s failed", self.hook.id, extra=subject.about())
+                self._hears(subject)
+            except BaseException as error:  # whatever it is, the next subject is heard of
+                told = "the observer %s failed: %s"
+                log.warning(told, self.hook.id, type(error).__name__, extra=subject.about())
+                self.failed += 1
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
+
+    def _hears(self, subject: Subject) -> None:
+        """The body, to its end; an async one on a loop of its own, which cancels it when it is late."""
+        if not self.hook.is_async:
+            self.hook.body(subject)
+            return
+        seconds = self.hook.spec["timeout"]["timeout_ms"] / 1000
+        asyncio.run(bodies.awaited(lambda: self.hook.body(subject), seconds))
 
     def drain(self, timeout: float) -> bool:
         """Waits until it has heard of everything; whether it has."""

@@ -29,6 +29,7 @@ from holdfast.gateway.outcomes import (
 )
 from holdfast.gateway.people import Approvals, Approve, Deny, vote_call
 from holdfast.gateway.shapes import ToolError, Unfit, refuse
+from holdfast.gateway.watch import LOOKS_ON, Watch
 from holdfast.gateway.way import Commit, Pause, Run, Way
 from holdfast.primitives import new_id
 from holdfast.secrets import Secret, handle, is_handle, scrub, scrubbed, tells
@@ -123,7 +124,8 @@ class Passenger:
             "recorded": asked.recorded,
         }
         call |= {name: value for name, value in optional.items() if value is not None}
-        hooks_, evaluators = gateway.core_hooks, list(gateway.evaluators)
+        self.watch = Watch(self, call["call"]) if gateway.is_watched else None
+        hooks_, evaluators = gateway.core_hooks, [*gateway.evaluators, *([LOOKS_ON] if self.watch else [])]
         return _core.Passage(
             core, claim.run, claim.by(), claim.core(), self.tool.core, hooks_, evaluators, call
         )
@@ -153,7 +155,8 @@ class Passenger:
                 case "dispatch":
                     what, detail = self.way.answer((yield from self._dispatched(detail)))
                 case "run":
-                    return (yield from self._pure(detail["arguments"]))
+                    body = self._pure(detail["arguments"])
+                    return (yield from (self.watch.body(body) if self.watch else body))
                 case "run_effect":
                     what, detail = yield from self._settled((yield from self._effect(detail)))
                 case "reconcile":
@@ -170,6 +173,8 @@ class Passenger:
 
     def _told(self, told: _core.Gated) -> tuple[str, Any]:
         self.served = told.served() or self.served
+        if self.watch is not None:
+            self.watch.gate(told.gate())
         return self.way.told(told)
 
     # What is asked on the way.
@@ -182,8 +187,11 @@ class Passenger:
         except (ToolError, CanonicalError):
             return {"answer": "invalid"}
         # Nobody puts another secret in the place of the one that agent code gave.
-        same = all(given.get(name) == self.asked.arguments[name] for name in self.asked.secrets)
-        return {"answer": "valid", "arguments": given} if same else {"answer": "invalid"}
+        if not all(given.get(name) == self.asked.arguments[name] for name in self.asked.secrets):
+            return {"answer": "invalid"}
+        if self.watch is not None:
+            self.watch.arguments = given
+        return {"answer": "valid", "arguments": given}
 
     @property
     def claimed(self) -> Claim:
@@ -206,6 +214,8 @@ class Passenger:
         return True
 
     def _evaluated(self, detail: Json) -> Generator[Run, Ran, Json]:
+        if detail["evaluator"] == LOOKS_ON:
+            return {"answer": "evaluated", "decision": "allow"}
         evaluator = self.gateway.evaluators[detail["evaluator"]]
         subject = self.seen("policy", detail["arguments"])
         ran = yield from points.on_the_way(
@@ -219,7 +229,8 @@ class Passenger:
     def seen(self, point: str, value: object) -> hooks.Subject:
         """What hooks are shown."""
         claim = self.asked.claim
-        return hooks.Subject(point, self.tool.name, claim.run, claim.agent, value, claim.step)
+        outcome: hooks.Outcome | None = "succeeded" if point == "after_tool_call" else None
+        return hooks.Subject(point, self.tool.name, claim.run, claim.agent, value, claim.step, outcome)
 
     # People.
 
@@ -295,11 +306,8 @@ class Passenger:
         if self.expired(permit):
             return reports.not_begun("PermitExpired", "permit_expired", "the body could not begin in time")
         call = Call(permit["call"], permit["key"], self.asked.claim.run, permit["dispatch"])
-        for observer in self.gateway.observers("before_tool_call"):
-            shown = permit["arguments"] if detail["shown"] is None else detail["shown"]
-            observer.tell(self.seen("before_tool_call", shown))
         if self.box is not None:
-            return self._reported((yield from boxes.ran(self, self.box, permit, call)))
+            return (yield from boxes.ran(self, self.box, permit, call))
         try:
             body = self._body(permit["arguments"], call)
         except Exception as error:
@@ -311,19 +319,12 @@ class Passenger:
             return reports.not_begun(type(error).__name__, error.code)
         report, self.fatal = reports.of_body(self.tool, ran)
         self.cause = None if tells(ran.error) else ran.error
-        return self._reported(report)
+        return report
 
     def expired(self, permit: Json) -> bool:
         """Whether it is too late for a body to begin."""
         boot_id, boot_ms = self.gateway.store._core.boot
         return bool(boot_id != permit["boot_id"] or boot_ms > permit["start_by"])
-
-    def _reported(self, report: Json) -> Json:
-        if report["answer"] == "ran" and report["report"]["status"] == "succeeded":
-            result = (report["report"].get("result") or {}).get("value")
-            for observer in self.gateway.observers("after_tool_call"):
-                observer.tell(self.seen("after_tool_call", result))
-        return report
 
     def _settled(self, answer: Json) -> Generator[Commit | Pause, Any, tuple[str, Any]]:
         """Has an outcome written: again while the store is busy or full, and as a late report when another
@@ -348,10 +349,14 @@ class Passenger:
                 if error.code in ("stale_fence", "run_ended"):
                     yield from self._late()
                 raise
-        if self.fatal is not None:
-            raise self.fatal
         if answer["answer"] == "ran":
             self.served = reports.fresh(answer["report"], self.tool)
+            if self.watch is not None:
+                self.watch.ended = True
+        if self.fatal is not None:
+            if self.watch is not None and not isinstance(self.fatal, Suspended | Stopped):
+                self.watch.over(self.served or {})
+            raise self.fatal
         return self.way.told(told)
 
     def _late(self) -> Generator[Commit, Any, None]:
@@ -389,14 +394,9 @@ class Passenger:
 
     def _outcome(self, call: str) -> Any:  # noqa: ANN401 (the tool says what it is)
         served = self.served or {}
-        self._hear_denial(str(served.get("outcome")), call)
+        if self.watch is not None:
+            self.watch.over(served)
         return given(self.tool, call, served, self.cause)
-
-    def _hear_denial(self, outcome: str, call: str) -> None:
-        if outcome == "denied_by_person":
-            decision = {"call": call, "decision": "denied"}
-            for observer in self.gateway.observers("after_approval_decision"):
-                observer.tell(self.seen("after_approval_decision", decision))
 
 
 def given(made: Tool[Any, Any], call: str, served: Json, cause: BaseException | None = None) -> Any:  # noqa: ANN401

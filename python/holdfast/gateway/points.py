@@ -4,6 +4,7 @@ what they say is written down, and what follows from it is done by who asked.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import _core
@@ -22,6 +23,22 @@ Json = dict[str, Any]
 GO: Json = {"act": "go", "context": []}
 
 
+@dataclass(frozen=True)
+class Nobody:
+    """What stands in the place of a claim where nobody works on a run."""
+
+    run: str
+    agent: str
+    actor: Json
+
+    def by(self) -> Json:
+        """Who asks."""
+        return self.actor
+
+    def core(self) -> None:
+        """No claim."""
+
+
 class Asks(Protocol):
     """Who asks hooks: a call on its way, or a step."""
 
@@ -30,7 +47,7 @@ class Asks(Protocol):
         """Whose hooks."""
 
     @property
-    def claimed(self) -> Claim:
+    def claimed(self) -> Claim | Nobody:
         """The claim that it is made under."""
 
     def seen(self, point: str, value: object) -> hooks.Subject:

@@ -75,6 +75,8 @@ class Conductor:
         self.version = claim.state_version
         """Of the state after this step's newest commit."""
         self._commits: list[Operation] = []
+        self.undone: set[str] = set()
+        """Calls that agent code has undone, as far as it has come."""
         self.doubts: dict[str, Json] = {}
         """Writes in doubt that nobody awaits any more: the step does not end with them."""
 

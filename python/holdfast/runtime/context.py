@@ -16,11 +16,12 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.keys import of_run, parts
 from holdfast.gateway.outcomes import Denied, fix
 from holdfast.gateway.passage import hidden, unknown_tool
+from holdfast.gateway.undo import planned
 from holdfast.primitives import new_id
 from holdfast.runtime import budgets, lanes, notes, tasks
 from holdfast.runtime.conductor import Conductor, Heard
 from holdfast.runtime.ends import Cancelled, Diverged
-from holdfast.runtime.operations import Governed, Join, Operation, Own, Spawn, failed
+from holdfast.runtime.operations import Governed, Join, Operation, Own, Spawn, Undo, failed
 from holdfast.values import to_json
 
 if TYPE_CHECKING:
@@ -227,9 +228,10 @@ class Context(notes.Notes):
         key: str | Key | None,
         reserve: Mapping[str, int] | None = None,
         capability: str | None = None,
+        of: type[Governed] = Governed,
     ) -> Governed:
         name, shared_ms = parts(key)
-        return Governed(
+        return of(
             kind,
             tool.name,
             tool.options.effect,
@@ -245,6 +247,34 @@ class Context(notes.Notes):
             capability=capability,
             key_shared_ms=shared_ms,
         )
+
+    async def compensate(
+        self, tool: Tool[..., Any] | str, /, *, key: str | Key, reason: str | None = None
+    ) -> Any:  # noqa: ANN401 (what undoes it says what it is)
+        """Undoes a write of this step, once, by its tool's ``compensate``, and returns what that returned.
+
+        The undoing is a write of its own: it goes through hooks, policy, people and the ledger. When it has
+        succeeded the call is recorded as compensated; made again, it raises ``hf.EffectFailed`` from then on.
+
+        Args:
+            tool: the tool whose call it was, or its name.
+            key: what the call is known by: ``ctx.call(tool, key=...)``.
+            reason: why, for the record.
+
+        Raises:
+            CommandError: ``no_such_call`` if the step made no such call, or it is not known to have happened.
+        """
+        conductor, gateway = self._conductor, self._runtime.gateway
+        conductor.check_open()
+        call = self._runtime.store.state(self.run)["keys"].get(parts(key)[0])
+        plan = planned(gateway, self._claim, call, tool if isinstance(tool, str) else tool.name)
+        given = plan.tool.check(plan.given)
+        operation = self._governed("tool", plan.tool, given, plan.key, of=Undo)
+        assert isinstance(operation, Undo)
+        operation.undoes, operation.reason, operation.redact = plan.call, reason, plan.redact
+        value = await self._await(operation)
+        conductor.undone.add(plan.call)
+        return value
 
     async def do(
         self,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.errors import CommandError
-from holdfast.gateway import children, points
+from holdfast.gateway import children, points, undo
 from holdfast.gateway.outcomes import EffectFailed, OutcomeError, Suspended
 from holdfast.gateway.passage import Asked, Passenger
 from holdfast.gateway.way import Commit, Run
@@ -85,6 +85,7 @@ class Governed(Operation):
     capability: str | None = None
     key_shared_ms: int | None = None
     secrets: dict[str, Secret[Any]] = field(default_factory=dict)
+    redact: tuple[str, ...] = ()
 
     def way(self, conductor: Any) -> Way:  # noqa: ANN401, ARG002
         """Through the gateway."""
@@ -99,10 +100,45 @@ class Governed(Operation):
             lane=self.lane,
             secrets=self.secrets,
             kind=self.kind,
-            call=self.call,
+            call=None if self.recorded else self.call,
             key_shared_ms=self.key_shared_ms,
+            redact=self.redact,
         )
         return Passenger(self.gateway, asked).go()
+
+    def served(self, conductor: Any) -> Way:  # noqa: ANN401
+        """What was recorded; what was undone later had come to something before."""
+        try:
+            return (yield from self.way(conductor))
+        except EffectFailed as error:
+            if error.code != "compensated":
+                raise
+            return self.undone(conductor, error)
+
+    def undone(self, conductor: Any, error: EffectFailed) -> Any:  # noqa: ANN401
+        """What agent code gets that has not come to where it undoes this."""
+        if self.call in conductor.undone:
+            raise error
+        before = undo.result_before(conductor.store, conductor.claim.run, self.call)
+        if before is None:
+            raise error
+        return self.tool.result(before[0])
+
+
+@dataclass(eq=False)
+class Undo(Governed):
+    """The undoing of a call: when it has succeeded, the call is recorded as compensated."""
+
+    undoes: str = ""
+    reason: str | None = None
+
+    def way(self, conductor: Any) -> Way:  # noqa: ANN401
+        """Through the gateway, and then the mark."""
+        value = yield from super().way(conductor)
+        mark = undo.marks(conductor.store, self.claim, self.undoes, self.reason)
+        if mark is not None:
+            yield Commit(mark)
+        return value
 
 
 @dataclass(eq=False)

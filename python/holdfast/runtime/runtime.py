@@ -337,8 +337,11 @@ class Runtime:
         self.store.signal(_id(run), name, value, by=by)
 
     def cancel(self, run: str | Run, *, by: str) -> None:
-        """Asks a run to stop: its code is cancelled, its cleanups run, and it ends. May be asked again."""
-        self.store.cancel(_id(run), by=by)
+        """Asks a run to stop: its code is cancelled, its cleanups run, and it ends. May be asked again.
+
+        A run that nobody works on ends at once, and the hooks of its end are asked here.
+        """
+        self.gateway.cancel(_id(run), by=by)
 
     def retry(self, run: str | Run, *, by: str) -> None:
         """Opens a failed run again."""

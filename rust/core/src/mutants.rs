@@ -89,6 +89,8 @@ mutants! {
     EscrowUnchecked,
     /// A child has no bound where its parent gave it nothing.
     ChildUnbounded,
+    /// What an accepted divergence abandoned is done again under its key.
+    AbandonedRepeats,
     /// A restricted run has children without holding the right to.
     AnyoneSpawns,
     /// A child itself costs nothing.

@@ -159,11 +159,7 @@ pub struct Edited {
 /// The call that is meant, if it was recorded.
 fn recorded<'r>(run: &'r RunState, entering: &Entering) -> Option<&'r Call> {
     let id = match (&entering.key, entering.recorded) {
-        // One that was abandoned has left its key: whoever knows it by its id is served what came of it.
-        (Some(key), _) => run.keys.get(key).copied().or_else(|| {
-            let own = run.calls.get(&entering.call).filter(|call| call.key.as_ref() == Some(key));
-            own.map(|call| call.id)
-        }),
+        (Some(key), _) => run.keys.get(key).copied(),
         // Its own id is in the journal once it was opened: it comes again after a doubt, or to be tried again.
         (None, recorded) => recorded.or(Some(entering.call)),
     };

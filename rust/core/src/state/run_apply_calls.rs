@@ -69,7 +69,10 @@ impl RunState {
             Body::CallCancelled(body) => call.await_cancelled = Some((position, body.elapsed_ms)),
             Body::CallAbandoned(_) => {
                 call.phase = CallPhase::Abandoned;
-                let (id, key) = (call.id, call.key.clone());
+                // What came of it is served to whoever asks under its key; else the key is free again.
+                let kept = call.outcome.is_some() && !mutant(Mutant::AbandonedRepeats);
+                let key = call.key.clone().filter(|_| !kept);
+                let id = call.id;
                 self.keys.retain(|held, holder| *holder != id || Some(held) != key.as_ref());
             }
             Body::EffectStarted(body) => return start(call, record, position, body),
