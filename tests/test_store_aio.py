@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import gc
 import os
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -33,9 +34,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hf.Store]:
         yield opened
 
 
+LEADER = "holdfast-leader"
+
+
+def ours() -> list[Path]:
+    """Where the names of this process's threads are, those of the core too."""
+    return list(Path("/proc/self/task").glob("*/comm"))
+
+
 def threads_of_ours() -> set[str]:
-    """The names of this process's threads, those of the core too."""
-    return {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
+    return {task.read_text().strip() for task in ours()}
 
 
 async def awaited(work: Awaitable[T]) -> T:
@@ -168,7 +176,7 @@ def test_a_cancelled_task_takes_nothing_back(tmp_path: Path) -> None:
 def test_closing_makes_what_was_asked_for_even_if_the_loop_is_gone(tmp_path: Path) -> None:
     store = hf.open(tmp_path / "s")
     run = asyncio.run(awaited(store.aio.create_run(agent="a")))
-    assert "holdfast-leader" in threads_of_ours()
+    assert LEADER in threads_of_ours()
 
     async def story() -> None:
         asked = [asyncio.ensure_future(store.aio.append(run, NOTE, {"text": f"{n}"})) for n in range(9)]
@@ -183,7 +191,7 @@ def test_closing_makes_what_was_asked_for_even_if_the_loop_is_gone(tmp_path: Pat
         closer.start()
         fcntl.flock(turn, fcntl.LOCK_UN)
         closer.join()
-    assert "holdfast-leader" not in threads_of_ours()
+    assert LEADER not in threads_of_ours()
 
     async def late() -> list[str]:
         return [
@@ -295,3 +303,45 @@ def test_a_loop_that_ended_in_the_middle_of_a_command_is_not_kept(tmp_path: Path
         assert asyncio.run(awaited(store.aio.append(run, NOTE, {"text": "after it"}))) == 4
         gc.collect()
         assert [loop() for loop in ended] == [None]
+
+
+def test_an_answer_that_nobody_waits_for_holds_up_no_other(tmp_path: Path) -> None:
+    """Whoever asked was interrupted before it knew under which number its answer would come."""
+
+    async def story(store: hf.Store) -> list[int]:
+        run = await store.aio.create_run(agent="a")
+        assert store.aio._leader is not None
+        (post,) = store.aio._leader._posts.values()
+        post._core.submit(_core.Call.append(run, SYSTEM, None, [ENTRY], "commit"))
+        asked = [asyncio.ensure_future(store.aio.append(run, NOTE, {"text": "x"})) for _ in range(5)]
+        return list(await asyncio.gather(*asked))
+
+    with hf.open(tmp_path / "s") as store:
+        assert asyncio.run(story(store)) == [4, 5, 6, 7, 8]
+
+
+def test_loops_that_begin_and_end_in_several_threads_share_one_leader(tmp_path: Path) -> None:
+    failed: list[BaseException] = []
+    begin = threading.Barrier(6)
+
+    def loops(store: hf.Store) -> None:
+        begin.wait()
+        for _ in range(40):
+            try:
+                asyncio.run(awaited(store.aio.create_run(agent="a", barrier=False)))
+            except BaseException as error:
+                failed.append(error)
+
+    before, leaders = sys.getswitchinterval(), set[int]()
+    sys.setswitchinterval(1e-6)
+    try:
+        with hf.open(tmp_path / "s") as store:
+            threads = [threading.Thread(target=loops, args=(store,)) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            leaders = {int(task.parent.name) for task in ours() if task.read_text().strip() == LEADER}
+            assert (failed, len(leaders), store.stats()["streams"]) == ([], 1, 241)
+    finally:
+        sys.setswitchinterval(before)

@@ -605,6 +605,14 @@ fn a_child_gets_no_more_than_its_parent_has_left() {
 
 /// A run with one step that is claimed, and a budget of so many tool calls and children.
 fn bounded(tool_calls: Option<u64>, children: Option<u64>) -> (World, Claim) {
+    child_of(None, tool_calls, children)
+}
+
+fn child_of(
+    parent: Option<holdfast_core::ids::RunId>,
+    tool_calls: Option<u64>,
+    children: Option<u64>,
+) -> (World, Claim) {
     let mut world = World::empty();
     let budget = Budget {
         children,
@@ -617,7 +625,7 @@ fn bounded(tool_calls: Option<u64>, children: Option<u64>) -> (World, Claim) {
         usd_micros: None,
         wall_ms: None,
     };
-    let run = Box::new(NewRun { budget: Some(budget), ..new_run(1) });
+    let run = Box::new(NewRun { budget: Some(budget), parent, ..new_run(1) });
     world.ask(dana(), Command::Create { run, steps: vec![new_step(1, &[])] }).unwrap();
     let claim = world.claim(1, "w1").unwrap();
     (world, claim)
@@ -668,6 +676,17 @@ fn a_child_itself_is_charged_and_never_returned() {
     assert_eq!(world.run().spending.used.children, Some(1));
     world.ask(worker("w1"), child(claim, 6, with(1))).unwrap();
     assert_eq!(world.refused(worker("w1"), child(claim, 7, with(0))), "budget_exceeded");
+}
+
+#[test]
+fn a_child_that_is_tried_again_has_nothing_of_what_it_gave_back() {
+    for parent in [None, Some(run_id(8))] {
+        let (mut world, claim) = child_of(parent, Some(5), None);
+        world.ask(worker("w1"), fail(claim, false)).unwrap();
+        world.ask(dana(), Command::RetryRun { reason: None }).unwrap();
+        let one = Amounts { tool_calls: Some(1), ..Amounts::default() };
+        assert_eq!(world.run().affords(&one), parent.is_none());
+    }
 }
 
 #[test]

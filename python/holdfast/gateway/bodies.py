@@ -159,7 +159,7 @@ def code_of(body: object) -> Any:  # noqa: ANN401 (a function, a method or a cla
 
 def is_coroutine(body: object) -> bool:
     """Whether a body is one for the loop: an ``async def``, or an object whose ``__call__`` is one."""
-    return callable(body) and inspect.iscoroutinefunction(code_of(body))
+    return callable(body) and any(map(inspect.iscoroutinefunction, (body, code_of(body))))
 
 
 def called(body: object) -> str:

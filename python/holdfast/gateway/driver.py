@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -21,7 +20,7 @@ from holdfast.gateway.policy import Policy
 from holdfast.gateway.shapes import Schemas
 from holdfast.gateway.tools import Approval, Boxed, Effect, Options, Risk, Tool, refuse
 from holdfast.gateway.undo import Undoing
-from holdfast.gateway.watch import WATCHED, News
+from holdfast.gateway.watch import LOOKS_ON, WATCHED, News
 from holdfast.gateway.way import Commit, Pause, Run
 from holdfast.store.commands import human, package
 
@@ -175,7 +174,7 @@ class Gateway:
             async def awaited(arguments: dict[str, Any], call: Call) -> Any:  # noqa: ANN401
                 return await function(arguments, call)
 
-            made = awaited if inspect.iscoroutinefunction(function) else body
+            made = awaited if bodies.is_coroutine(function) else body
             made.__doc__ = function.__doc__
             return self._add(
                 Tool(made, Options(name=name, **options), Schemas(name, input_schema, output_schema))
@@ -250,7 +249,7 @@ class Gateway:
 
         def register(body: Callable[[Subject], Any]) -> Evaluator:
             evaluator, called = Evaluator(body, timeout), name or bodies.called(body)
-            if called in self.evaluators:
+            if called in (*self.evaluators, LOOKS_ON):
                 raise refuse("hook_exists", f"another evaluator is called {called}")
             self.evaluators[called] = evaluator
             self.changes += 1

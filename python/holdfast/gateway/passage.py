@@ -4,7 +4,6 @@ and hears what came of it. The core decides what comes next; this does it.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -283,7 +282,10 @@ class Passenger:
                 ) from None
             raise ran.error
         value = ran.value.value if isinstance(ran.value, Result) else ran.value
-        return self.tool.result(scrubbed(self.tool.told(value)))
+        told = scrubbed(self.tool.told(value))
+        if self.watch is not None:
+            self.watch.result = told
+        return self.tool.result(told)
 
     def _body(self, arguments: Json, call: Call) -> Run:
         options = self.tool.options
@@ -375,7 +377,7 @@ class Passenger:
         if ask is None or call.id in bodies.LIVING:
             return {"answer": "reconciled"}  # the body is alive in this very process: nobody can tell yet
         ran = yield from points.on_the_way(
-            lambda: ask(call), options.timeout * 1000, inspect.iscoroutinefunction(ask)
+            lambda: ask(call), options.timeout * 1000, bodies.is_coroutine(ask)
         )
         told = ran.value if ran.error is None and not ran.timed_out else CannotTell()
         if isinstance(told, DidNotHappen):

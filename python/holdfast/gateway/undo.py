@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast.errors import CommandError
+from holdfast.gateway import bodies
 from holdfast.gateway.outcomes import Call, fix
 from holdfast.gateway.tools import Options, Tool
 from holdfast.store.commands import payload
@@ -30,7 +30,7 @@ class Undoing(Tool[..., Any]):
         async def aundo(arguments: dict[str, Any], result: Any, call: Call) -> Any:  # noqa: ANN401
             return await made(arguments, result, call)
 
-        function = aundo if inspect.iscoroutinefunction(made) else undo
+        function = aundo if bodies.is_coroutine(made) else undo
         function.__doc__ = f"Undoes what {undoes.name} did."
         name = f"{undoes.name}.undo"
         kept = Options(
@@ -78,7 +78,8 @@ def planned(gateway: Gateway, claim: Claim, call: str | None, tool: str | None =
     undoing = gateway.tools.get(f"{found['name']}.undo") if found else None
     # What another run did is that one's to undo.
     mine = found is not None and not found.get("served") and tool in (None, found["name"])
-    happened = mine and found.get("outcome") in ("succeeded", "compensated")
+    # What an accepted divergence has abandoned is served as it was, and can no longer be marked as undone.
+    happened = mine and found.get("outcome") in ("succeeded", "compensated") and found["phase"] != "abandoned"
     known = happened and (found["opened"] > state["base"] or _key(str(call)) in state["keys"])
     if not known or call is None or undoing is None or found["step"] != claim.step:
         code = "no_such_call"

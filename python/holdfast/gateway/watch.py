@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
-from holdfast.secrets import scrubbed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -98,6 +97,8 @@ class Watch:
         self._at_hooks = self._edited = False
         self._new = False
         self._requested = False
+        self.result: Any = None
+        """Of a pure call, as JSON: what agent code gets is its own, and may be read only once."""
         self.ended = False
         """It has ended on this way: a body did, or a hook or a rule has refused it."""
 
@@ -146,7 +147,7 @@ class Watch:
         except BaseException:
             self._tell("after_tool_call", None, "failed")
             raise
-        self._tell("after_tool_call", scrubbed(self._passenger.tool.told(value)), "succeeded")
+        self._tell("after_tool_call", self.result, "succeeded")
         return value
 
     def _shown(self) -> Any:  # noqa: ANN401 (any JSON)

@@ -17,7 +17,7 @@ from holdfast.errors import CommandError, StoreError
 from holdfast.gateway.courier import Courier, Frozen
 from holdfast.gateway.outcomes import Stopped, Suspended, fix
 from holdfast.runtime import lanes
-from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Waits
+from holdfast.runtime.ends import Cancelled, Diverged, Ended, Lost, Waits, tamed
 
 if TYPE_CHECKING:
     from holdfast.gateway.way import Way
@@ -75,6 +75,8 @@ class Conductor:
         self.version = claim.state_version
         """Of the state after this step's newest commit."""
         self._commits: list[Operation] = []
+        self.given: set[str] = set()
+        """Calls whose outcome agent code has been given, in this attempt."""
         self.undone: set[str] = set()
         """Calls that agent code has undone, as far as it has come."""
         self.doubts: dict[str, Json] = {}
@@ -296,7 +298,7 @@ class Conductor:
     def _ended(self, operation: Operation, value: object, error: BaseException | None) -> None:
         self._one_less()
         self._moved()
-        error = _tame(error)
+        error = tamed(error)
         operation.running = False
         operation = self._operations.get(operation.call, operation)  # somebody may have taken its place
         operation.running = False
@@ -440,7 +442,7 @@ class Conductor:
 
         def heard(value: object, error: BaseException | None) -> None:
             self._loading = False
-            error = _tame(error)
+            error = tamed(error)
             if isinstance(error, Suspended):  # it is recorded, and yet somebody has to say something
                 operation.wait = error.wait
                 self._waiting[operation.call] = operation
@@ -456,6 +458,7 @@ class Conductor:
 
     def _give(self, operation: Operation) -> None:
         self._operations.pop(operation.call, None)
+        self.given.add(operation.call)
         for future in (operation.future, *(sharer.future for sharer in operation.sharers)):
             if future.done():
                 continue
@@ -577,15 +580,6 @@ class Conductor:
         for operation in (*self._operations.values(), *self._parked, *self._elsewhere):
             if not operation.future.done():
                 operation.future.cancel()
-
-
-def _tame(error: BaseException | None) -> BaseException | None:
-    """What would end the whole program, had a loop to raise it, is an error of the call."""
-    if error is None or isinstance(error, Exception | Suspended | Stopped | asyncio.CancelledError):
-        return error
-    tamed = RuntimeError(f"the body raised {type(error).__name__}")
-    tamed.__cause__ = error
-    return tamed
 
 
 class Heard(asyncio.Future[Any]):

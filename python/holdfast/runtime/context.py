@@ -267,6 +267,8 @@ class Context(notes.Notes):
         conductor, gateway = self._conductor, self._runtime.gateway
         conductor.check_open()
         call = self._runtime.store.state(self.run)["keys"].get(parts(key)[0])
+        if call not in conductor.given:
+            call = None  # what this code has not heard of it does not undo, now or when it runs again
         plan = planned(gateway, self._claim, call, tool if isinstance(tool, str) else tool.name)
         given = plan.tool.check(plan.given)
         operation = self._governed("tool", plan.tool, given, plan.key, of=Undo)

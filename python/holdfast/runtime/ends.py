@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.gateway.outcomes import fix
+from holdfast.gateway.outcomes import Stopped, Suspended, fix
 
 
 @dataclass(frozen=True)
@@ -69,3 +70,12 @@ class Lost(Ended):
 @dataclass(frozen=True)
 class Shutdown(Ended):
     """The worker is going down: the step goes back into the queue."""
+
+
+def tamed(error: BaseException | None) -> BaseException | None:
+    """What would end the whole program, had a loop to raise it, is an error of the call."""
+    if error is None or isinstance(error, Exception | Suspended | Stopped | asyncio.CancelledError):
+        return error
+    made = RuntimeError(f"the body raised {type(error).__name__}")
+    made.__cause__ = error
+    return made

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from holdfast.errors import HoldfastError
 from holdfast.gateway.outcomes import fix
 from holdfast.runtime.runs import ENDED, RunError
 from holdfast.runtime.worker import worker_name
@@ -98,11 +99,12 @@ class Guarded:
         try:
             run, claim = await asyncio.shield(begun)
         except asyncio.CancelledError as error:
-            _, claim = await begun
-            if claim is not None and self.key is not None:
-                await aio.release(claim, reason="yielded")
-            elif claim is not None:
-                await aio.fail(claim, error, retryable=False)
+            with suppress(HoldfastError):  # it was never made, or is another's by now
+                _, claim = await begun
+                if claim is not None and self.key is not None:
+                    await aio.release(claim, reason="yielded")
+                elif claim is not None:
+                    await aio.fail(claim, error, retryable=False)
             raise
         if claim is not None:
             await self.runtime.gateway.aattempt(claim, self._awork, again=self.again)

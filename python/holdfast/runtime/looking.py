@@ -148,13 +148,25 @@ def forked(runtime: Runtime, run: str, command: Json, by: str, reason: str | Non
     """The fork that a decision about a divergence is."""
     if command["command"] != "decide_divergence":
         raise CommandError("a package is not forked from", code="bad_fork_point", fix=fix("bad_fork_point"))
-    return fork(runtime, run, parting.before(runtime.store, run, command["step"]), by, "serve", reason)
+    store, step = runtime.store, command["step"]
+    at, record = parting.before(store, run, step), parting.newest(store, run, step)
+    assert record is not None
+    # Its id follows from the divergence: who asks again, having heard no answer, gets the same fork.
+    new = new_id("run", at_ms=record.at, random=bytes.fromhex(record.hash.partition(":")[2][:20]))
+    try:
+        return fork(runtime, run, at, by, "serve", reason, new)
+    except CommandError as error:
+        if error.code != "run_exists":
+            raise
+        return Run(runtime, new)
 
 
-def fork(runtime: Runtime, run: str, at: int, by: str, effects: str, reason: str | None) -> Run:
+def fork(
+    runtime: Runtime, run: str, at: int, by: str, effects: str, reason: str | None, new: str | None = None
+) -> Run:
     """A fork of a run."""
     store = runtime.store
-    new = new_id("run", at_ms=store._core.wall_ms)
+    new = new or new_id("run", at_ms=store._core.wall_ms)
     command: Json = {
         "command": "fork",
         "effects": effects,

@@ -117,7 +117,8 @@ class Governed(Operation):
 
     def undone(self, conductor: Any, error: EffectFailed) -> Any:  # noqa: ANN401
         """What agent code gets that has not come to where it undoes this."""
-        if self.call in conductor.undone:
+        mine = conductor.store.state(conductor.claim.run)["calls"][self.call]["step"] == conductor.claim.step
+        if self.call in conductor.undone or not mine:
             raise error
         before = undo.result_before(conductor.store, conductor.claim.run, self.call)
         if before is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import weakref
 from contextlib import suppress
 from functools import wraps
@@ -33,25 +34,32 @@ class Leader:
     def __init__(self, core: _core.Store) -> None:
         self.pid = os.getpid()
         self._core = _core.Leader(core)
+        self._lock = threading.Lock()  # loops run in several threads
         self._posts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = weakref.WeakKeyDictionary()
 
     def submit(self, call: _core.Call, future: asyncio.Future[Any]) -> None:
         """Makes a call soon; the future hears the answer on its own loop, which is the one that runs here."""
-        loop = future.get_loop()
+        with self._lock:
+            post = self._post(future.get_loop())
+        post.submit(call, future)
+
+    def _post(self, loop: asyncio.AbstractEventLoop) -> _Post:
         post = self._posts.get(loop)
         if post is None:
             # What closed loops still waited for knows them, and would keep them for ever.
             for closed in [known for known in self._posts if known.is_closed()]:
                 del self._posts[closed]
             post = self._posts[loop] = _Post(loop, self._core.post())
-        post.submit(call, future)
+        return post
 
     def close(self) -> None:
         """Returns when every call that was asked for was made."""
         if self.pid != os.getpid():
             return  # a forked child: the thread is not there, and its lock may be held for ever
         self._core.close()
-        for loop, post in list(self._posts.items()):
+        with self._lock:
+            posts = list(self._posts.items())
+        for loop, post in posts:
             with suppress(RuntimeError):  # it is closed: nobody is left to hear
                 loop.call_soon_threadsafe(post.retire)
 
@@ -73,9 +81,9 @@ class _Post:
         """Gives out some answers. While there are more, the loop calls again in its next turn: its timers do
         not wait until all were heard."""
         for number, answer in self._core.take(most):
-            future = self._waiting.pop(number)
-            if future.done():
-                continue  # whoever asked was cancelled; what it asked for was done
+            future = self._waiting.pop(number, None)
+            if future is None or future.done():
+                continue  # whoever asked was interrupted or cancelled; what it asked for was done
             if isinstance(answer, BaseException):
                 future.set_exception(answer)
             else:
@@ -111,6 +119,7 @@ class AsyncStore:
     def __init__(self, core: _core.Store) -> None:
         self._core = core
         self._leader: Leader | None = None
+        self._making = (os.getpid(), threading.Lock())
 
     create_run = later(asks.create_run)
     append = later(asks.append)
@@ -132,15 +141,24 @@ class AsyncStore:
     def _led(self, call: _core.Call) -> asyncio.Future[Any]:
         if self._core.is_memory:
             return self._at_once(call)
-        if self._leader is None or self._leader.pid != os.getpid():
-            _ = self._core.id  # says that the store is closed, if it is
-            # A forked child has its own, and is told that the handle is not its own.
-            self._leader = Leader(self._core)
-            # The thread keeps the core open: without a call to close, it ends with this, or with the program.
-            weakref.finalize(self, self._leader.close)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._leader.submit(call, future)
+        self._led_by().submit(call, future)
         return future
+
+    def _led_by(self) -> Leader:
+        """The leader; a forked child has its own, and is told that the handle is not its own."""
+        leader = self._leader
+        if leader is not None and leader.pid == os.getpid():
+            return leader
+        if self._making[0] != os.getpid():
+            self._making = (os.getpid(), threading.Lock())  # its parent's may be held for ever
+        with self._making[1]:
+            if self._leader is None or self._leader.pid != os.getpid():
+                _ = self._core.id  # says that the store is closed, if it is
+                self._leader = Leader(self._core)
+                # Its thread keeps the core open: without a call to close, it ends with this, or the program.
+                weakref.finalize(self, self._leader.close)
+            return self._leader
 
     def _at_once(self, call: _core.Call) -> asyncio.Future[Any]:
         """In memory nothing waits for a disk, and a hop to a thread would cost more than the command."""

@@ -16,7 +16,8 @@ pub enum Room {
 
 /// What a dispatch of a tool takes by itself: one call.
 pub fn asked(kind: CallKind, wanted: &Amounts) -> Amounts {
-    let calls = if kind == CallKind::Tool { Some(wanted.tool_calls.unwrap_or(1)) } else { wanted.tool_calls };
+    let calls =
+        if kind == CallKind::Tool { Some(wanted.tool_calls.unwrap_or(1).max(1)) } else { wanted.tool_calls };
     Amounts { tool_calls: calls, ..wanted.clone() }
 }
 

@@ -93,6 +93,8 @@ mutants! {
     AbandonedRepeats,
     /// A restricted run has children without holding the right to.
     AnyoneSpawns,
+    /// A child that is tried again has what it gave back.
+    RetriedKeepsSlice,
     /// A child itself costs nothing.
     ChildFree,
     /// A budget is raised where it bounds nothing.

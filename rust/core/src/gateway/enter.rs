@@ -154,6 +154,9 @@ impl Case<'_> {
             CallPhase::Started => self.again(caller, call),
             CallPhase::Doubted if call.step != caller.step.id => Err(Refused::CallBusy),
             CallPhase::Doubted => self.doubted(caller, call),
+            CallPhase::Abandoned if call.outcome.is_some() && call.unruled => {
+                Ok(Decided::gate(Gate::RuleResult { call: call.id }))
+            }
             CallPhase::Abandoned if call.outcome.is_some() => {
                 Ok(Decided::gate(Gate::Served { call: call.id }))
             }

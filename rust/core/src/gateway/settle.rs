@@ -126,13 +126,15 @@ impl Case<'_> {
         let run = self.open_run()?;
         let step = self.held(claim)?;
         let call = run.calls.get(&id).filter(|call| call.step == step.id).ok_or(Refused::NoSuchCall)?;
-        if call.phase != CallPhase::Settled || !call.unruled {
+        let settled = call.phase == CallPhase::Settled;
+        let left = call.phase == CallPhase::Abandoned && call.outcome.is_some();
+        if !(settled || left) || !call.unruled {
             return Err(Refused::NotRunning);
         }
         if invocations.len() > limits::HOOKS_MAX {
             return Err(Refused::LimitExceeded("hooks_max"));
         }
-        let repeatable = call.effect != EffectClass::Write && call.dispatch < attempts;
+        let repeatable = settled && call.effect != EffectClass::Write && call.dispatch < attempts;
         let mut gate = Gate::Served { call: id };
         let mut drafts = Vec::with_capacity(invocations.len());
         for (at, invocation) in (1..).zip(invocations) {
@@ -295,7 +297,6 @@ impl Case<'_> {
 /// What a body says of its failure may quote its arguments: it is as private as they are.
 fn quoting(call: &Call, message: Option<&Payload>) -> Option<Payload> {
     let Payload { privacy, value } = message?;
-    let sent = call.effective.as_ref().map_or(call.arguments.privacy, |sent| sent.content.privacy);
-    let privacy = if mutant(Mutant::MessagesLeak) { *privacy } else { (*privacy).max(sent) };
+    let privacy = if mutant(Mutant::MessagesLeak) { *privacy } else { (*privacy).max(call.sent_privacy()) };
     Some(Payload { privacy, value: value.clone() })
 }

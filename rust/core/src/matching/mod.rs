@@ -169,7 +169,7 @@ impl Matcher {
         match holder {
             None => self.not_recorded(asked),
             // Given up before anything came of it: the key is free again.
-            Some(call) if call.phase == CallPhase::Abandoned && call.outcome.is_none() => {
+            Some(call) if call.phase == CallPhase::Abandoned && (call.outcome.is_none() || call.rerun) => {
                 self.not_recorded(asked)
             }
             Some(call) if !same_call(&call.asked, asked) => Match::Conflict(call.id),

@@ -96,7 +96,9 @@ impl Case<'_> {
             return Err(Refused::LimitExceeded("waits_max"));
         }
         let mut sealed = Vec::new();
-        let failure = Failure { message: seal_into(message, &self.source, &mut sealed)?, ..failure.clone() };
+        let message = quoting(run, step, message);
+        let message = seal_into(message.as_ref(), &self.source, &mut sealed)?;
+        let failure = Failure { message, ..failure.clone() };
         let mut decided = Decided { lease: Some(LeaseChange::Drop(step.id)), ..Decided::nothing() };
         let tries_left = step.failed_tries + 1 < step.retry.max_attempts || mutant(Mutant::AttemptsUnlimited);
         if failure.retryable && tries_left && !would_fail_again(run, step, ended_by) {
@@ -329,6 +331,16 @@ fn would_fail_again(run: &RunState, step: &Step, ended_by: &[CallId]) -> bool {
         })
     };
     !ended_by.is_empty() && ended_by.iter().all(served)
+}
+
+/// What code says of its failure may quote what its calls were given: it is as private as the most private of
+/// them.
+fn quoting(run: &RunState, step: &Step, message: Option<&Payload>) -> Option<Payload> {
+    let Payload { privacy, value } = message?;
+    let calls = run.calls.values().filter(|call| call.step == step.id);
+    let given = calls.map(|call| call.sent_privacy()).max().unwrap_or(*privacy);
+    let privacy = if mutant(Mutant::MessagesLeak) { *privacy } else { (*privacy).max(given) };
+    Some(Payload { privacy, value: value.clone() })
 }
 
 /// Whether a wait names what can end it.

@@ -10,7 +10,7 @@ use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
     CallKind, CallOpened, CallSketch, DoubtCause, EffectClass, EffectStatus, Failure, Fence, Key, KeyScope,
-    Name, PolicyDigest, Reason, Risk, SandboxTier, SchemaDigest,
+    Name, PolicyDigest, Privacy, Reason, Risk, SandboxTier, SchemaDigest,
 };
 
 /// How a call ended, as far as replay must tell it apart.
@@ -267,6 +267,18 @@ impl Call {
         };
         let until = self.told_ms.unwrap_or(0).saturating_add(ms);
         (own && held && !self.served).then_some(Holding { key, settled, until })
+    }
+
+    /// How private what it was given is.
+    pub(crate) fn sent_privacy(&self) -> Privacy {
+        let sent = self.effective.as_ref().map_or(self.arguments.privacy, |sent| sent.content.privacy);
+        sent.max(self.arguments.privacy)
+    }
+
+    /// Given up by an accepted divergence after something had come of it: that is served under its key, and
+    /// nothing is made anew. What provably did not happen is nothing.
+    pub(crate) fn left_outcome(&self) -> bool {
+        self.phase == CallPhase::Abandoned && self.outcome.is_some() && !self.rerun
     }
 
     pub(super) fn new(id: CallId, step: StepId, lane: Name, position: u64, opened: &CallOpened) -> Self {

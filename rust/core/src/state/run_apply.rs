@@ -3,8 +3,10 @@
 
 use super::Illegal;
 use super::calls::{Call, Outcome, Replay, Situation, replay};
+use super::govern::add;
 use super::run::{End, RunState};
 use super::steps::Step;
+use crate::call::CallPhase;
 use crate::chain::Head;
 use crate::content::{ContentError, Openings, open};
 use crate::error::Code;
@@ -132,6 +134,10 @@ impl RunState {
         self.end = None;
         self.evidence = 0;
         self.cancel_requested = false;
+        if self.parent.is_some() && !mutant(Mutant::RetriedKeepsSlice) {
+            let returned = self.left_over(); // its parent has it back, and may have used it
+            add(&mut self.spending.used, &returned);
+        }
         for id in &body.steps {
             let step = self.step_mut(*id, record)?;
             step.go(StepEvent::Reopened, record)?;
@@ -141,7 +147,8 @@ impl RunState {
             let ended_by = std::mem::take(&mut step.ended_by);
             self.mark_reruns(*id, &ended_by);
         }
-        for call in self.calls.values_mut().filter(|call| body.steps.contains(&call.step)) {
+        let open = |call: &&mut Call| body.steps.contains(&call.step) && call.phase != CallPhase::Abandoned;
+        for call in self.calls.values_mut().filter(open) {
             let again = call.outcome.map(|outcome| replay(outcome, Situation::RunRetried));
             call.rerun |= again.is_some_and(|again| again != Replay::Served);
             call.await_cancelled = None;

@@ -70,7 +70,7 @@ impl RunState {
             Body::CallAbandoned(_) => {
                 call.phase = CallPhase::Abandoned;
                 // What came of it is served to whoever asks under its key; else the key is free again.
-                let kept = call.outcome.is_some() && !mutant(Mutant::AbandonedRepeats);
+                let kept = call.left_outcome() && !mutant(Mutant::AbandonedRepeats);
                 let key = call.key.clone().filter(|_| !kept);
                 let id = call.id;
                 self.keys.retain(|held, holder| *holder != id || Some(held) != key.as_ref());
