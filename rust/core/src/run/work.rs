@@ -338,7 +338,7 @@ fn would_fail_again(run: &RunState, step: &Step, ended_by: &[CallId]) -> bool {
 fn quoting(run: &RunState, step: &Step, message: Option<&Payload>) -> Option<Payload> {
     let Payload { privacy, value } = message?;
     let calls = run.calls.values().filter(|call| call.step == step.id);
-    let given = calls.map(|call| call.sent_privacy()).max().unwrap_or(*privacy);
+    let given = calls.map(Call::sent_privacy).max().unwrap_or(*privacy);
     let privacy = if mutant(Mutant::MessagesLeak) { *privacy } else { (*privacy).max(given) };
     Some(Payload { privacy, value: value.clone() })
 }
