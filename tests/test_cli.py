@@ -48,7 +48,7 @@ def test_without_the_ledger_the_demo_shows_two_refunds_and_says_so_by_its_exit_c
 
 def test_schemas_are_listed_and_printed() -> None:
     listed = holdfast("schema").stdout.split()
-    assert len(listed) == 80 + 13
+    assert len(listed) == 81 + 13
     assert {"run.created", "x.*", "hook_spec"} <= set(listed)
     assert json.loads(holdfast("schema", "--json").stdout) == listed
     schema = json.loads(holdfast("schema", "step.claimed").stdout)

@@ -85,8 +85,8 @@ def test_what_observers_did_not_hear(
     assert rt.gateway.observers("before_tool_call")[0].drain(10)
     told = about(caplog, run)
     assert set(told) == {
-        "holdfast.hooks the hook hears did not hear of 1 calls",
-        "holdfast.hooks the observer hears failed",
+        "holdfast.hooks the observer hears did not hear of 1",
+        "holdfast.hooks the observer hears failed: ValueError",
     }
     assert (run.status, provider.sent) == ("completed", {"0": 1, "1": 1, "2": 1})
 
