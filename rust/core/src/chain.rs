@@ -1,7 +1,7 @@
 //! The hash chain of a stream: each record holds the hash of the one before. Checking it needs only
 //! the records' text and the ids of store and stream; nothing is encoded again.
 
-use crate::canonical::{Writer, write_serde};
+use crate::canonical::Writer;
 use crate::content::{self, Content, ContentError, Openings, Sealed};
 use crate::error::{Code, Coded};
 use crate::ids::{StoreId, StreamId};
@@ -88,18 +88,23 @@ pub struct StampedFrame {
     pub records: Vec<Stamped>,
 }
 
+/// Most records are no longer than this.
+const RECORD_BYTES_USUAL: usize = 640;
+
 /// Gives drafts their places after `head`, and moves it on.
 pub fn stamp(head: &mut Head, drafts: Vec<Draft>, wall_ms: u64) -> Result<StampedFrame, ReadError> {
-    let mut frame = StampedFrame { body: vec![b'['], records: Vec::with_capacity(drafts.len()) };
+    let mut frame = StampedFrame {
+        body: Vec::with_capacity(drafts.len() * RECORD_BYTES_USUAL),
+        records: Vec::with_capacity(drafts.len()),
+    };
+    frame.body.push(b'[');
     let mut writer = Writer::new();
     for mut draft in drafts {
         head.at = head.at.max(wall_ms);
         head.seq += if mutant(Mutant::SeqSkips) { 2 } else { 1 };
         let (sealed, blobs) = (std::mem::take(&mut draft.sealed), std::mem::take(&mut draft.blobs));
         let record = Record::place(draft, head.stream, head.seq, head.at, head.hash);
-        writer.reset(None);
-        write_serde(&mut writer, &record)?;
-        let text = writer.bytes();
+        let text = record.write(&mut writer)?;
         if text.len() > crate::limits::RECORD_BYTES_MAX {
             return Err(ReadError::new(Fault::RecordTooLarge, "$", "a record larger than record_bytes_max"));
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
+use crate::canonical::scan::value_end;
 use crate::canonical::{CanonicalError, from_text, hex};
 use crate::content::{Commit, Opening, Salt, Sealed, commit};
 use crate::records::{RecordHash, hash_text};
@@ -22,6 +23,9 @@ fn join<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     body
 }
 
+/// The bytes that are kept of a content beside its value.
+const KEPT_BESIDE: usize = 140;
+
 /// What is kept beside a frame: salt and value of each content by its commitment, as the text of a JSON
 /// object. The values' own bytes stand in it unchanged.
 pub fn contents<'a>(sealed: impl IntoIterator<Item = &'a Sealed>) -> Option<Vec<u8>> {
@@ -29,7 +33,10 @@ pub fn contents<'a>(sealed: impl IntoIterator<Item = &'a Sealed>) -> Option<Vec<
     let mut text = Vec::new();
     for (commit, sealed) in by_commit {
         text.push(if text.is_empty() { b'{' } else { b',' });
-        text.extend_from_slice(format!("\"{commit}\":{{\"salt\":\"").as_bytes());
+        text.reserve(sealed.bytes.len() + KEPT_BESIDE);
+        text.push(b'"');
+        commit.with_text(|commit| text.extend_from_slice(commit.as_bytes()));
+        text.extend_from_slice(b"\":{\"salt\":\"");
         text.extend_from_slice(hex(&sealed.opening.salt.0).as_bytes());
         text.extend_from_slice(b"\",\"value\":");
         text.extend_from_slice(&sealed.bytes);
@@ -89,37 +96,7 @@ pub fn split(body: &[u8]) -> Option<Vec<&[u8]>> {
 
 /// Where the object that the text begins with ends.
 pub(crate) fn object_end(text: &[u8]) -> Option<usize> {
-    let (mut depth, mut at) = (0usize, 0);
-    if text.first() != Some(&b'{') {
-        return None;
-    }
-    while let Some(byte) = text.get(at) {
-        match byte {
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => {
-                depth = depth.checked_sub(1)?;
-                if depth == 0 {
-                    return Some(at + 1);
-                }
-            }
-            b'"' => at = string_end(text, at)?,
-            _ => {}
-        }
-        at += 1;
-    }
-    None
-}
-
-/// The closing quote of the string that opens at `at`.
-fn string_end(text: &[u8], at: usize) -> Option<usize> {
-    let mut end = at + 1;
-    loop {
-        match text.get(end)? {
-            b'"' => return Some(end),
-            b'\\' => end += 2,
-            _ => end += 1,
-        }
-    }
+    if text.first() == Some(&b'{') { value_end(text, 0) } else { None }
 }
 
 /// The hash of a record's text.

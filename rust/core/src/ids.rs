@@ -12,6 +12,22 @@ use crate::error::{Code, Coded};
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const BODY: usize = 26;
+/// What each byte is worth as a digit; those that are none have a bit that no digit has.
+const WORTH: [u8; 256] = {
+    let mut table = [0x80; 256];
+    let (mut at, mut byte) = (0, 0u8);
+    while at < 128 {
+        let (mut digit, mut worth) = (0, 0);
+        while digit < ALPHABET.len() {
+            if ALPHABET[digit] == byte {
+                table[at] = worth;
+            }
+            (digit, worth) = (digit + 1, worth + 1);
+        }
+        (at, byte) = (at + 1, byte + 1);
+    }
+    table
+};
 
 /// Why a string is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -60,10 +76,14 @@ fn spell(prefix: &str, id: u128) -> Spelled {
     let (mut bytes, at) = ([0u8; 40], prefix.len());
     bytes[..at].copy_from_slice(prefix.as_bytes());
     bytes[at] = b'_';
-    let mut left = id;
-    for place in bytes[at + 1..=at + BODY].iter_mut().rev() {
-        *place = ALPHABET[usize::try_from(left & 31).unwrap_or(0)];
-        left >>= 5;
+    // In parts of at most twelve digits: they fit 64 bits, whose shifts are quick.
+    let digits = &mut bytes[at + 1..=at + BODY];
+    for (shift, places) in [(120, 0..2), (60, 2..14), (0, 14..BODY)] {
+        let mut left = u64::try_from((id >> shift) & ((1 << 60) - 1)).unwrap_or(0);
+        for place in digits[places].iter_mut().rev() {
+            *place = ALPHABET[usize::try_from(left & 31).unwrap_or(0)];
+            left >>= 5;
+        }
     }
     Spelled { bytes, length: at + 1 + BODY }
 }
@@ -85,10 +105,14 @@ fn read_body(text: &str) -> Result<u128, IdError> {
     if text.len() != BODY || text.as_bytes()[0] > b'7' {
         return Err(IdError::Spelling); // 26 digits hold 130 bits: the first may only fill three
     }
-    let mut id = 0u128;
+    let (mut id, mut odd) = (0u128, 0);
     for byte in text.bytes() {
-        let digit = ALPHABET.iter().position(|letter| *letter == byte).ok_or(IdError::Spelling)?;
-        id = (id << 5) | u128::try_from(digit).unwrap_or(0);
+        let digit = WORTH[usize::from(byte)];
+        odd |= digit;
+        id = (id << 5) | u128::from(digit & 31);
+    }
+    if odd > 31 {
+        return Err(IdError::Spelling);
     }
     if (id >> 76) & 0xF != 7 || (id >> 62) & 3 != 2 {
         return Err(IdError::NotV7);
@@ -124,7 +148,7 @@ macro_rules! ids {
                 u64::try_from(self.0 >> 80).unwrap_or(0)
             }
 
-            fn with_text<T>(self, read: impl FnOnce(&str) -> T) -> T {
+            pub(crate) fn with_text<T>(self, read: impl FnOnce(&str) -> T) -> T {
                 read(spell($prefix, self.0).as_str())
             }
         }
@@ -218,7 +242,7 @@ pub enum StreamId {
 }
 
 impl StreamId {
-    fn with_text<T>(self, read: impl FnOnce(&str) -> T) -> T {
+    pub(crate) fn with_text<T>(self, read: impl FnOnce(&str) -> T) -> T {
         match self {
             Self::Run(id) => id.with_text(read),
             Self::Session(id) => id.with_text(read),

@@ -102,6 +102,15 @@ impl<D: Domain> Digest<D> {
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// Reads its text.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(Self(unhex(text.strip_prefix(Self::PREFIX)?)?, PhantomData))
+    }
+
+    pub(crate) fn with_text<T>(&self, read: impl FnOnce(&str) -> T) -> T {
+        read(spell(Self::PREFIX, &self.0).as_str())
+    }
 }
 
 impl Digest<domains::Stream> {

@@ -8,6 +8,7 @@ mod digest;
 mod error;
 mod number;
 mod parse;
+pub(crate) mod scan;
 mod serde_writer;
 mod value;
 mod writer;

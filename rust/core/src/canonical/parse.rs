@@ -268,7 +268,7 @@ impl<S: Sink> Parser<'_, '_, S> {
 }
 
 /// Decodes the string that begins at `at` (its opening quote) and moves `at` behind it.
-fn read_string(text: &str, at: &mut usize, out: &mut String) -> Result<(), Refusal> {
+pub(super) fn read_string(text: &str, at: &mut usize, out: &mut String) -> Result<(), Refusal> {
     let bytes = text.as_bytes();
     let mut from = *at + 1;
     loop {

@@ -5,7 +5,8 @@
 use std::cmp::Ordering;
 
 use super::error::{Refusal, push_index, push_key};
-use super::number;
+use super::scan::{string_end, value_end};
+use super::{number, parse};
 use crate::limits;
 
 /// One open array or object.
@@ -13,22 +14,27 @@ use crate::limits;
 struct Level {
     /// Where its opening bracket stands in `out`.
     start: usize,
-    /// Its first entry in `members`.
-    members: usize,
-    /// Where its keys begin in `names`.
+    /// Where its own part of `names` begins.
     names: usize,
     count: usize,
     is_object: bool,
     sorted: bool,
+    /// The key that came last.
+    last: Option<Key>,
 }
 
-/// One member of an open object: its raw key and where `"key":value` begins and ends in `out`.
+/// A key of an open object.
 #[derive(Debug, Clone, Copy)]
-struct Member {
-    /// The key's first eight bytes as a number that sorts like them; most comparisons end here.
+struct Key {
+    /// Its first eight bytes as a number that sorts like them; most comparisons end here.
     rank: u64,
     name: Name,
-    /// The end is known, and set, only when the next key or the object's end comes.
+}
+
+/// One member of an object whose keys came unsorted, and where `"key":value` stands in `out`.
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    key: Key,
     text: (usize, usize),
 }
 
@@ -46,8 +52,7 @@ pub struct Writer {
     /// Bytes before the document: the domain of a digest.
     prefix: usize,
     levels: Vec<Level>,
-    members: Vec<Member>,
-    /// Raw keys of open objects that hold something to escape.
+    /// The newest raw key of each open object that holds something to escape.
     names: Vec<u8>,
     scratch: Vec<u8>,
     order: Vec<Member>,
@@ -73,7 +78,6 @@ impl Writer {
         }
         self.prefix = self.out.len();
         self.levels.clear();
-        self.members.clear();
         self.names.clear();
         self.values = 0;
     }
@@ -92,11 +96,10 @@ impl Writer {
     /// Where the value that is pushed next, or the one just refused, stands.
     pub fn path(&self) -> String {
         let mut path = String::from("$");
-        for (depth, level) in self.levels.iter().enumerate() {
+        for level in &self.levels {
             if level.is_object {
-                let end = self.levels.get(depth + 1).map_or(self.members.len(), |next| next.members);
-                if let Some(member) = self.members[level.members..end].last() {
-                    push_key(&mut path, &String::from_utf8_lossy(name(&self.out, &self.names, member)));
+                if let Some(key) = level.last {
+                    push_key(&mut path, &String::from_utf8_lossy(raw(&self.out, &self.names, key)));
                 }
             } else {
                 push_index(&mut path, level.count.saturating_sub(1));
@@ -174,26 +177,26 @@ impl Writer {
         }
         self.levels.push(Level {
             start: self.out.len(),
-            members: self.members.len(),
             names: self.names.len(),
             count: 0,
             is_object,
             sorted: true,
+            last: None,
         });
         self.out.push(bracket);
         Ok(())
     }
 
     /// The key of the next value. Only between `begin_object` and its `end`.
+    #[inline]
     pub fn key(&mut self, key: &str) -> Result<(), Refusal> {
         self.room_for(key.len())?;
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let rank = key_rank(key.as_bytes());
         let mut repeated = false;
-        if let Some(previous) = self.members[level.members..].last_mut() {
-            previous.text.1 = self.out.len();
-            let before = name(&self.out, &self.names, previous);
-            match previous.rank.cmp(&rank).then_with(|| key_order(before, key.as_bytes())) {
+        if let Some(last) = level.last {
+            let before = || raw(&self.out, &self.names, last);
+            match last.rank.cmp(&rank).then_with(|| key_order(before(), key.as_bytes())) {
                 Ordering::Less => {}
                 Ordering::Equal => repeated = true,
                 Ordering::Greater => level.sorted = false,
@@ -201,15 +204,15 @@ impl Writer {
             self.out.push(b',');
         }
         let text = self.out.len();
-        let plain = write_string(&mut self.out, key);
-        self.out.push(b':');
-        let name = if plain {
+        let name = if write_string(&mut self.out, key) {
             Name::Text(text + 1, text + 1 + key.len())
         } else {
+            self.names.truncate(level.names);
             self.names.extend_from_slice(key.as_bytes());
-            Name::Escaped(self.names.len() - key.len(), self.names.len())
+            Name::Escaped(level.names, self.names.len())
         };
-        self.members.push(Member { rank, name, text: (text, 0) });
+        self.out.push(b':');
+        level.last = Some(Key { rank, name });
         if repeated { Err(Refusal::DuplicateKey) } else { Ok(()) }
     }
 
@@ -228,6 +231,29 @@ impl Writer {
         self.room_for(0)
     }
 
+    /// The same for a key that is written as it stands here, with its quotes and its colon.
+    #[inline]
+    pub(crate) fn literal_key(&mut self, quoted: &'static str) {
+        if let Some(level) = self.levels.last_mut() {
+            if level.count > 0 {
+                self.out.push(b',');
+            }
+            level.count += 1;
+        }
+        self.out.extend_from_slice(quoted.as_bytes());
+    }
+
+    /// A string in which nothing has to be escaped, as its caller knows: an id, a digest, a token.
+    #[inline]
+    pub(crate) fn plain_string(&mut self, text: &str) -> Result<(), Refusal> {
+        self.before_value()?;
+        self.out.reserve(text.len() + 2);
+        self.out.push(b'"');
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.push(b'"');
+        Ok(())
+    }
+
     /// Ends the innermost array or object.
     pub fn end(&mut self) -> Result<(), Refusal> {
         let Some(level) = self.levels.last() else { return Ok(()) };
@@ -235,27 +261,23 @@ impl Writer {
             self.sort_members()?;
         }
         if let Some(level) = self.levels.pop() {
-            self.members.truncate(level.members);
             self.names.truncate(level.names);
             self.out.push(if level.is_object { b'}' } else { b']' });
         }
         self.room_for(0)
     }
 
-    /// Puts the members of the innermost object in order and finds keys that stand twice.
+    /// Puts the members of the innermost object in order and finds keys that stand twice. Where each of
+    /// them stands is read from the text: only here somebody asks for it.
     fn sort_members(&mut self) -> Result<(), Refusal> {
-        let Some(level) = self.levels.last() else { return Ok(()) };
-        let body = level.start + 1;
-        self.order.clear();
-        self.order.extend_from_slice(&self.members[level.members..]);
-        if let Some(last) = self.order.last_mut() {
-            last.text.1 = self.out.len();
-        }
-        let name = |m: &Member| name(&self.out, &self.names, m);
-        self.order.sort_unstable_by(|a, b| a.rank.cmp(&b.rank).then_with(|| key_order(name(a), name(b))));
-        let twice = self.order.windows(2).find(|pair| name(&pair[0]) == name(&pair[1])).map(|pair| pair[1]);
-        if let Some(member) = twice {
-            self.members.push(member); // so that path() names the key
+        let Some(body) = self.levels.last().map(|level| level.start + 1) else { return Ok(()) };
+        self.find_members(body);
+        let raw = |m: &Member| raw(&self.out, &self.names, m.key);
+        self.order
+            .sort_unstable_by(|a, b| a.key.rank.cmp(&b.key.rank).then_with(|| key_order(raw(a), raw(b))));
+        let twice = self.order.windows(2).find(|pair| raw(&pair[0]) == raw(&pair[1])).map(|pair| pair[1]);
+        if let (Some(member), Some(level)) = (twice, self.levels.last_mut()) {
+            level.last = Some(member.key); // so that path() names it
             return Err(Refusal::DuplicateKey);
         }
         self.scratch.clear();
@@ -268,11 +290,37 @@ impl Writer {
         self.out.extend_from_slice(&self.scratch);
         Ok(())
     }
+
+    /// The members of the innermost object, as they stand in what was written from `from` on.
+    fn find_members(&mut self, from: usize) {
+        let mut at = from;
+        self.order.clear();
+        while let Some(quote) = string_end(&self.out, at) {
+            let Some(end) = value_end(&self.out, quote + 2) else { break };
+            let name = self.read_name(at, quote);
+            let rank = key_rank(raw(&self.out, &self.names, Key { rank: 0, name }));
+            self.order.push(Member { key: Key { rank, name }, text: (at, end) });
+            at = end + 1;
+        }
+    }
+
+    /// The raw key that stands between two quotes.
+    fn read_name(&mut self, open: usize, close: usize) -> Name {
+        let text = &self.out[open..=close];
+        if !text.contains(&b'\\') {
+            return Name::Text(open + 1, close);
+        }
+        let mut decoded = String::new();
+        // What was written here can be read again.
+        let _ = parse::read_string(str::from_utf8(text).unwrap_or_default(), &mut 0, &mut decoded);
+        self.names.extend_from_slice(decoded.as_bytes());
+        Name::Escaped(self.names.len() - decoded.len(), self.names.len())
+    }
 }
 
-/// A member's raw key.
-fn name<'a>(out: &'a [u8], names: &'a [u8], member: &Member) -> &'a [u8] {
-    match member.name {
+/// A raw key.
+fn raw<'a>(out: &'a [u8], names: &'a [u8], key: Key) -> &'a [u8] {
+    match key.name {
         Name::Text(from, to) => &out[from..to],
         Name::Escaped(from, to) => &names[from..to],
     }

@@ -3,10 +3,10 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::read::{Fault, ReadError, read};
 use super::{call, flow, govern, run, step};
+use crate::canonical::{CanonicalError, Writer, write_serde};
 use crate::ids::StreamId;
 
 /// Which kind of stream a record belongs to.
@@ -92,8 +92,8 @@ pub struct KindInfo {
 }
 
 #[allow(clippy::disallowed_methods, reason = "its caller encodes what was read and compares the bytes")]
-fn plain<T: serde::de::DeserializeOwned>(text: &RawValue) -> Option<T> {
-    serde_json::from_str(text.get()).ok()
+fn plain<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_str(text).ok()
 }
 
 macro_rules! door {
@@ -142,6 +142,24 @@ macro_rules! kinds {
                 }
             }
 
+            /// The kind's row; extensions and unknown kinds have none.
+            pub fn info(&self) -> Option<&'static KindInfo> {
+                match self {
+                    $(Body::$variant(_) => {
+                        const ROW: &KindInfo = &KindInfo {
+                            token: $token,
+                            home: Home::$home,
+                            class: Class::$class,
+                            fold: Fold::$fold,
+                            contents: &[$($content),*],
+                            door: door!($($door)?),
+                        };
+                        Some(ROW)
+                    })*
+                    Body::Extension(..) | Body::Unknown(..) => None,
+                }
+            }
+
             /// Reads the body of a kind; an unknown kind is kept as it is.
             pub fn read(kind: &str, body: &Value) -> Result<Self, ReadError> {
                 match kind {
@@ -157,13 +175,22 @@ macro_rules! kinds {
             }
 
             /// Reads the body of a known kind from its text; nothing if it is anything but plain.
-            pub(super) fn read_plain(kind: &str, body: &RawValue) -> Option<Self> {
+            pub(super) fn read_plain(kind: &str, body: &str) -> Option<Self> {
                 match kind {
                     $($token => plain(body).map(|found| Body::$variant(Box::new(found))),)*
                     _ if is_extension(kind) => {
                         plain(body).map(|found| Body::Extension(kind.to_owned(), Box::new(found)))
                     }
                     _ => None,
+                }
+            }
+
+            /// Pushes it into a writer.
+            pub(super) fn write(&self, out: &mut Writer) -> Result<(), CanonicalError> {
+                match self {
+                    $(Body::$variant(body) => write_serde(out, &**body),)*
+                    Body::Extension(_, body) => write_serde(out, &**body),
+                    Body::Unknown(_, body) => write_serde(out, &**body),
                 }
             }
 
@@ -281,11 +308,6 @@ pub(super) fn is_extension(kind: &str) -> bool {
 }
 
 impl Body {
-    /// The kind's row; extensions and unknown kinds have none.
-    pub fn info(&self) -> Option<&'static KindInfo> {
-        KINDS.iter().find(|info| info.token == self.kind())
-    }
-
     /// What agent code has written down; where it is a call, that is all the call does.
     pub(crate) fn is_noted(&self) -> bool {
         matches!(

@@ -5,6 +5,7 @@
 mod call;
 mod common;
 mod contents;
+mod envelope;
 mod flow;
 mod govern;
 mod kinds;

@@ -3,10 +3,10 @@
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::common::{Actor, ActorType, Fence, Name, Privacy, RecordHash, Token};
 use super::contents::contents_of;
+use super::envelope;
 use super::kinds::Body;
 use super::read::{Fault, ReadError, read};
 use crate::canonical::{self, CanonicalError, Digest, Writer, domains, write_serde};
@@ -88,20 +88,19 @@ pub fn genesis(store: StoreId, stream: StreamId) -> RecordHash {
     Digest::<domains::Stream>::of_bytes(&[store.as_bytes(), b"\n", stream.as_bytes()]).into_prev()
 }
 
-/// The envelope as it is read; the body is read by its kind afterwards. From a tree kind and body are
-/// owned, from a text in one pass they are borrowed.
+/// The envelope as it is read from a tree; the body is read by its kind afterwards.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "K: Deserialize<'de>, B: Deserialize<'de>"))]
-struct Shape<K, B> {
+#[serde(deny_unknown_fields)]
+struct Shape {
     at: u64,
     attempt: Option<u32>,
-    body: B,
+    body: Value,
     by: Actor,
     call: Option<CallId>,
     cause: Option<u64>,
     dispatch: Option<u32>,
     fence: Option<Fence>,
-    kind: K,
+    kind: String,
     lane: Option<Name>,
     prev: RecordHash,
     privacy: Privacy,
@@ -112,7 +111,7 @@ struct Shape<K, B> {
     v: u32,
 }
 
-impl<K, B> Shape<K, B> {
+impl Shape {
     fn with(self, body: Body) -> Record {
         Record {
             at: self.at,
@@ -147,7 +146,7 @@ impl Record {
         if text.len() > limits::RECORD_BYTES_MAX {
             return Err(ReadError::new(Fault::RecordTooLarge, "$", "a record larger than record_bytes_max"));
         }
-        if let Some(record) = Self::parse_plain(text, writer) {
+        if let Some(record) = envelope::read(text, writer) {
             return Ok(record);
         }
         let record = Self::read(&canonical::from_text(text)?)?;
@@ -157,28 +156,12 @@ impl Record {
         Ok(record)
     }
 
-    /// Reads what is as it should be, in one pass and without a tree. What was read is encoded again and
-    /// compared: bytes that come out the same are canonical and say the same. Whatever else it is, the
-    /// long way finds out.
-    #[allow(clippy::disallowed_methods, reason = "the bytes are compared with what the one encoder makes")]
-    fn parse_plain(text: &[u8], writer: &mut Writer) -> Option<Self> {
-        let shape: Shape<&str, &RawValue> = serde_json::from_slice(text).ok()?;
-        let body = Body::read_plain(shape.kind, shape.body)?;
-        if shape.v != VERSION || shape.seq == 0 || !body.fits(shape.stream) {
-            return None;
-        }
-        let record = shape.with(body);
-        writer.reset(None);
-        write_serde(writer, &record).ok()?;
-        (writer.bytes() == text).then_some(record)
-    }
-
     /// Reads a record from a tree.
     pub fn read(value: &Value) -> Result<Self, ReadError> {
         if value.get("v").and_then(Value::as_u64).is_some_and(|v| v > u64::from(VERSION)) {
             return Self::read_newer(value);
         }
-        let shape: Shape<String, Value> = read(value)?;
+        let shape: Shape = read(value)?;
         if Token::new(shape.kind.as_str()).is_none() {
             return Err(ReadError::new(Fault::UnknownKind, "$.kind", "not the token of a kind"));
         }
@@ -243,6 +226,16 @@ impl Record {
 
     pub fn kind(&self) -> &str {
         self.body.kind()
+    }
+
+    /// Its canonical text as a document of a writer.
+    pub(crate) fn write<'w>(&self, writer: &'w mut Writer) -> Result<&'w [u8], CanonicalError> {
+        writer.reset(None);
+        if envelope::write(self, writer).is_err() {
+            writer.reset(None);
+            write_serde(writer, self)?; // which names what is refused
+        }
+        Ok(writer.bytes())
     }
 
     /// Whether it was written by a newer Holdfast in a way that this one must not act upon.
