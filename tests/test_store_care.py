@@ -80,3 +80,42 @@ def test_a_copy_on_its_way_is_not_removed_by_who_comes_second(tmp_path: Path) ->
     with hf.open(tmp_path / "runs") as store, locked(hidden):
         assert refusal(lambda: store.backup(tmp_path / "copy"))[0] == "store_busy"
         assert (hidden / "holdfast.db").read_text() == "the first one's"
+
+
+def test_the_log_is_written_back_beside_the_commits_and_begins_anew(tmp_path: Path) -> None:
+    """Two writers that never rest: without the little that a turn does of it, the log would only grow."""
+    folder, batch = tmp_path / "runs", [("x.acme.moved", {"data": {"n": 17, "what": "m" * 900}})] * 200
+
+    def writes(store: hf.Store) -> int:
+        run = store.create_run(agent="a")
+        return max(_writes(store, run) for _ in range(160))
+
+    def _writes(store: hf.Store, run: str) -> int:
+        store.append_many(run, batch)
+        return (folder / "holdfast.db-wal").stat().st_size
+
+    with hf.open(folder) as one, hf.open(folder) as two, ThreadPoolExecutor(2) as threads:
+        largest = max(threads.map(writes, (one, two)))
+        written = 2 * 160 * 200 * 900
+        assert 8 << 20 < largest < written / 2, f"{largest} bytes of log for {written}"
+        assert one.verify().ok
+    assert not (folder / "holdfast.db-wal").exists()
+    with hf.open(folder) as store:
+        assert store.verify().records == 2 * (160 * 200 + 2) + 1
+
+
+def test_erasing_waits_for_whoever_writes_the_log_back(tmp_path: Path) -> None:
+    """What is forgotten is gone from the log too, also while the log is being written back."""
+    secret, folder = "a secret of some length" * 20, tmp_path / "runs"
+    with hf.open(folder) as store:
+        for _ in range(12):
+            run = store.create_run(agent="a", input={"told": secret})
+            claim = store.claim(worker="w", run=run)
+            assert claim is not None
+            store.finish(claim)
+            other = store.create_run(agent="b")
+            store.append_many(other, [("x.acme.moved", {"data": {"what": "m" * 9000}})] * 1000)
+            assert store.forget(run, by="dana") > 0
+        files = (path for path in folder.iterdir() if path.is_file())
+        found = [path.name for path in files if secret.encode() in path.read_bytes()]
+        assert (found, store.verify().ok) == ([], True)

@@ -41,6 +41,10 @@ pub const CACHED_STREAMS_MAX: usize = 4096;
 pub const SNAPSHOT_RECORDS: u64 = 1000;
 /// Bytes of the write-ahead log after which it is written back.
 pub const WAL_BYTES: u64 = 8 * 1024 * 1024;
+/// Bytes of the write-ahead log after which whoever writes waits until it is written back.
+pub const WAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How long erasing waits for readers of the write-ahead log, in milliseconds.
+pub const SCRUB_WAIT_MS: u64 = 1000;
 /// Bytes that are kept free on the disk for the outcomes of running effects.
 pub const RESERVE_BYTES: u64 = 1024 * 1024;
 /// Frames that are checked when a store is opened.

@@ -17,10 +17,12 @@ pub(crate) mod people;
 mod rows;
 pub(crate) mod sync;
 mod tree;
+mod writeback;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use holdfast_core::clock::Now;
 use holdfast_core::ids::StoreId;
@@ -29,12 +31,13 @@ use holdfast_core::mutants::{Mutant, mutant};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::blobs::Blobs;
-use crate::clock::Clock;
+use crate::clock::{Clock, Stopwatch};
 use crate::error::{Result, StoreError};
 use crate::rows::Look;
 use crate::sqlite::folder::{Folder, Turn};
 use crate::sqlite::rows::SqlRows;
 use crate::sqlite::sync::Syncer;
+use crate::sqlite::writeback::{WriteBack, checkpoint};
 use crate::store::{Cell, Committed, Stats, Store, Table, Work};
 use crate::verify::Problem;
 
@@ -93,6 +96,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     folder: Option<Arc<Folder>>,
     syncer: Option<Arc<Syncer>>,
+    log: Option<Arc<WriteBack>>,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
     poison: Arc<OnceLock<StoreError>>,
@@ -166,26 +170,45 @@ impl SqliteStore {
         Ok(done)
     }
 
-    /// Writes the log back when it has grown, under the turn.
+    /// Has the log written back when it has grown. The caller holds the turn.
     fn write_back(&self, writer: &mut Writer) -> Result<()> {
         let (Some(connection), Some(syncer)) = (&writer.connection, &self.syncer) else { return Ok(()) };
         let logged = syncer.files().logged();
         if logged < writer.written_back {
             writer.written_back = 0; // the log has begun anew
         }
-        if (logged - writer.written_back) * PAGE_BYTES < limits::WAL_BYTES {
+        let grown = (logged - writer.written_back) * PAGE_BYTES;
+        if !self.is_rest(grown) {
             return Ok(());
         }
         writer.written_back = logged;
-        let (busy, _, _): (i64, i64, i64) = connection
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
-            .map_err(|e| failed(&e))?;
-        if busy == 0 {
+        if checkpoint(connection)? {
             self.folder.iter().for_each(|folder| folder.keep_reserve(false));
         }
         Ok(())
+    }
+
+    /// Whether what is left in the log is to be written back now, in the turn: little, after a pass beside
+    /// the turns, or too much for another one.
+    fn is_rest(&self, grown: u64) -> bool {
+        let Some(log) = &self.log else { return false };
+        if log.take_ended() {
+            return true;
+        }
+        if grown < limits::WAL_BYTES {
+            return false;
+        }
+        if grown >= limits::WAL_BYTES_MAX {
+            log.wait(); // the disk cannot keep up: whoever writes waits for it
+            log.take_ended();
+            return true;
+        }
+        let (poison, folder) = (Arc::clone(&self.poison), self.folder.clone());
+        !log.begin(move |error| {
+            if is_fatal(error) && poison.set(StoreError::Poisoned(error.to_string())).is_ok() {
+                folder.iter().for_each(|folder| folder.poison(&error.to_string()));
+            }
+        })
     }
 
     /// A reader's connection, opened when there is none to spare; in memory there is only the writer's.
@@ -375,14 +398,23 @@ impl Store for SqliteStore {
         let _turn = self.take_turn()?;
         writer.written_back = 0;
         let connection = writer.connection.as_ref().ok_or(StoreError::Closed)?;
-        let busy: i64 = connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
-            .map_err(|e| failed(&e))?;
-        if busy == 0 {
-            return Ok(());
+        let clock = Stopwatch::start();
+        loop {
+            self.log.iter().for_each(|log| log.wait());
+            let busy: i64 = connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+                .map_err(|e| failed(&e))?;
+            if busy == 0 {
+                return Ok(());
+            }
+            let waited_ms = clock.elapsed_ms();
+            if waited_ms >= limits::SCRUB_WAIT_MS {
+                let holder = "a reader still sees what was erased".to_owned();
+                return Err(StoreError::Busy { holder, waited_ms });
+            }
+            // Another process may be writing the log back, which is over soon.
+            std::thread::park_timeout(Duration::from_millis(1));
         }
-        let holder = "a reader still sees what was erased".to_owned();
-        Err(StoreError::Busy { holder, waited_ms: 0 })
     }
 
     fn keep_reserve(&self) {
@@ -401,6 +433,7 @@ impl Store for SqliteStore {
         let mut writer = self.writer();
         let Some(connection) = writer.connection.take() else { return Ok(()) };
         let stopped = self.syncer.as_ref().map_or(Ok(()), |syncer| syncer.stop());
+        self.log.iter().for_each(|log| log.wait()); // its connection is closed before this one
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         if self.poison.get().is_some() {
             // SQLite would write the log back; after a failed sync nobody may.

@@ -14,6 +14,7 @@ use super::folder::{self, BLOBS, DATABASE, Folder, Found};
 use super::locks;
 use super::migrate::{self, Migration, migrations};
 use super::sync::{Files, Syncer};
+use super::writeback::WriteBack;
 use super::{SqliteStore, Writer, failed};
 use crate::blobs::Blobs;
 use crate::clock::{Clock, SystemClock, random};
@@ -100,6 +101,11 @@ pub(crate) fn reader(folder: &Path) -> Result<Connection> {
     let connection = connect(&folder.join(DATABASE), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.pragma_update(None, "query_only", true).map_err(|e| failed(&e))?;
     Ok(connection)
+}
+
+/// A connection that can write to a database that is there.
+pub(super) fn writer(folder: &Path) -> Result<Connection> {
+    connect(&folder.join(DATABASE), OpenFlags::SQLITE_OPEN_READ_WRITE)
 }
 
 /// A migration and whether the store has it.
@@ -250,6 +256,7 @@ fn build(
         pid: std::process::id(),
         read_only: options.read_only,
         clock: options.clock(),
+        log: folder.as_ref().map(|folder| Arc::new(WriteBack::new(folder.path()))),
         folder: folder.map(Arc::new),
         syncer: files.map(|files| Arc::new(Syncer::new(files))),
         writer: Mutex::new(Writer { connection: Some(connection), written_back: 0 }),
