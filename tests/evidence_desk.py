@@ -390,10 +390,25 @@ def forked(desk: Desk) -> hf.Run:
 
 
 @story
-def fork_refused(desk: Desk) -> hf.Run:
-    """What the parent did after the fork is not done again either."""
+def fork_served(desk: Desk) -> hf.Run:
+    """What the parent did after the fork is not done again either: the fork gets what it came to."""
     run = plain(desk)
     return desk.rt.resume_sync(desk.rt.fork(run, at=6, by="dana"))
+
+
+@story
+def fork_refused(desk: Desk) -> hf.Run:
+    """What the parent did, and what failed there, a fork is neither given nor let do."""
+
+    @desk.rt.tool(effect="write")
+    def courier(what: str) -> str:
+        raise hf.EffectFailed(f"lost on the way: {what}")
+
+    async def clerk(ctx: hf.Context) -> str:
+        return str(await ctx.call("courier", what="a letter"))
+
+    run = desk.run(clerk, attempts=1)
+    return desk.rt.resume_sync(desk.rt.fork(run, at=3, by="dana"))
 
 
 @story

@@ -113,6 +113,7 @@ def test_and_passes_for_the_same_run_unforged(desk: Desk, check: Check) -> None:
 
 CLEAN = {
     "plain",
+    "fork_served",
     "approved",
     "resolved",
     "no_effect",

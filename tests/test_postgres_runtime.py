@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from tests import test_runtime, test_runtime_edges, test_runtime_keys, test_runtime_work
+from tests import test_runtime, test_runtime_edges, test_runtime_forks, test_runtime_keys, test_runtime_work
 from tests.bundle_desk import case
 from tests.runtime_desk import Provider, approve_all, provider, rt
 from tests.test_gateway_leave import spend_one_use
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["pays", "provider", "rt"]  # fixtures
 pytest_plugins = ["tests.postgres"]
 
-for told_in in (test_runtime, test_runtime_edges, test_runtime_keys, test_runtime_work):
+for told_in in (test_runtime, test_runtime_edges, test_runtime_forks, test_runtime_keys, test_runtime_work):
     for name, story in vars(told_in).copy().items():
         if name.startswith("test_") and {"address", "rt"} & inspect.signature(story).parameters.keys():
             globals()[name] = story

@@ -335,8 +335,23 @@ fn a_paused_run_makes_no_calls() {
     assert_eq!(world.refused(worker("w1"), enter), "run_paused");
 }
 
+/// A call of another run that has succeeded.
+fn done_elsewhere() -> KeyHolder {
+    let outcome = holdfast_core::gateway::HeldOutcome {
+        external_id: None,
+        failure: None,
+        message: None,
+        output_error: None,
+        result: Some(value(json!("receipt"))),
+        status: EffectStatus::Succeeded,
+        unruled: false,
+    };
+    KeyHolder::Settled { run: run_id(2), call: call_id(7), outcome: Box::new(outcome) }
+}
+
 #[test]
 fn a_fork_does_not_do_again_what_its_parent_has_done() {
+    use holdfast_core::gateway::Gate;
     use world::gate::{entering, through, tool};
     let pay = |called: &str, cents: u32| {
         through(&entering(tool("pay", EffectClass::Write), called, json!({"cents": cents})), vec![])
@@ -344,9 +359,9 @@ fn a_fork_does_not_do_again_what_its_parent_has_done() {
     let (mut world, claim) = World::claimed();
     let at = u64::try_from(world.journal.records().len()).unwrap();
     world.permitted(claim, &pay("k1", 5));
+    let performed = |cents| world.run().performed(&pay("k2", cents).digest).len();
+    assert_eq!((performed(5), performed(6)), (1, 0));
     let mut fork = World { journal: world.journal.fork_at(at).unwrap(), ..world.clone() };
-    fork.journal.performed = world.run().performed().collect();
-    assert_eq!(fork.journal.performed.len(), 1);
     let begin = |effects| Command::Fork {
         run: run_id(2),
         labels: std::collections::BTreeMap::new(),
@@ -357,17 +372,35 @@ fn a_fork_does_not_do_again_what_its_parent_has_done() {
     let mut again = fork.clone();
     fork.ask(dana(), begin(ForkEffects::Serve)).unwrap();
     let claim = fork.claim(1, "w1").unwrap();
-    let repeat = Command::Enter { claim, call: Box::new(pay("k2", 5)) };
-    assert_eq!(fork.refused(worker("w1"), repeat), "fork_would_repeat");
+    let repeat = || Command::Enter { claim, call: Box::new(pay("k2", 5)) };
+    for unknown in [KeyHolder::Open, KeyHolder::Forgotten] {
+        fork.journal.done_before = Some(unknown);
+        assert_eq!(fork.refused(worker("w1"), repeat()), "fork_would_repeat");
+    }
+    let done = done_elsewhere();
+    fork.journal.done_before = Some(done.clone());
+    let records = fork.journal.records().len();
+    let Gate::Served { call } = fork.enter(claim, &pay("k2", 5)) else { panic!("it acts") };
+    assert_eq!(fork.since(records), ["call.opened", "call.served"]);
+    let found = &fork.run().calls[&call];
+    assert_eq!(
+        (found.outcome, found.dispatch, found.served),
+        (Some(Outcome::Succeeded), 0, Some(call_id(7)))
+    );
+    // The same call is served again, whatever is left to serve; another one may act.
+    fork.journal.done_before = Some(KeyHolder::Forgotten);
+    assert_eq!(fork.enter(claim, &pay("k2", 5)), Gate::Served { call });
+    fork.journal.done_before = None;
     fork.permitted(claim, &pay("k3", 6));
     again.ask(dana(), begin(ForkEffects::Perform)).unwrap();
+    again.journal.done_before = Some(done);
     let claim = again.claim(1, "w1").unwrap();
     again.permitted(claim, &pay("k2", 5));
 }
 
 #[test]
 fn what_another_run_does_under_a_key_of_the_store_is_waited_for_and_served() {
-    use holdfast_core::gateway::{Entering, Gate, HeldOutcome};
+    use holdfast_core::gateway::{Entering, Gate};
     use world::gate::{entering, settled, through, tool};
     let (mut world, claim) = World::claimed();
     let pay = through(&entering(tool("pay", EffectClass::Write), "k1", json!({"cents": 5})), vec![]);
@@ -385,17 +418,7 @@ fn what_another_run_does_under_a_key_of_the_store_is_waited_for_and_served() {
     assert_eq!((wait.on, wait.subject.as_ref()), (WaitOn::Key, pay.key.as_ref()));
     assert_eq!(world.run().calls[&call].phase, CallPhase::Open);
     assert_eq!(world.run().calls[&call].holding(0), None);
-    let outcome = HeldOutcome {
-        external_id: None,
-        failure: None,
-        message: None,
-        output_error: None,
-        result: Some(value(json!("receipt"))),
-        status: EffectStatus::Succeeded,
-        unruled: false,
-    };
-    let held = KeyHolder::Settled { run: run_id(2), call: call_id(7), outcome: Box::new(outcome) };
-    world.journal.key_holder = Some(held);
+    world.journal.key_holder = Some(done_elsewhere());
     assert_eq!(world.enter(claim, &pay), Gate::Served { call });
     let found = &world.run().calls[&call];
     assert_eq!((found.outcome, found.dispatch, found.holding(0)), (Some(Outcome::Succeeded), 0, None));

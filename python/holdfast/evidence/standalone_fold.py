@@ -118,6 +118,7 @@ class Run:
     def __init__(self, created: Json) -> None:
         self.phase = "open"
         self.newer = False
+        self.forked = False
         self.fence: list[int] | None = None
         self.asks = (created.get("budget") or {}).get("on_exceeded") == "ask"
         self.steps: dict[str, Json] = {}
@@ -127,7 +128,7 @@ class Run:
     def fork(self) -> Run:
         """What a fork begins with: the requests stay behind, and what is not done is to be done."""
         found = copy.deepcopy(self)
-        found.phase, found.approvals = "open", {}
+        found.phase, found.approvals, found.forked = "open", {}, True
         for step in found.steps.values():
             step["status"] = step["status"] if step["status"] == "completed" else "pending"
         return found
@@ -289,7 +290,7 @@ class Run:
         elif kind == "effect.settled":
             self.settled(call, body["status"])
         elif kind in ("timer.fired", "call.served"):
-            need(kind == "timer.fired" or call["shared"], "its key is no other run's")
+            need(kind == "timer.fired" or call["shared"] or self.forked, "its key is no other run's")
             legal = call["phase"] == "open" or (call["phase"] == "settled" and call["again"])
             need(legal, "the call's phase does not allow it")
             call.update(SETTLED)

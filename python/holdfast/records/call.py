@@ -91,7 +91,9 @@ class CallAbandoned(Fact):
 
 
 class CallServed(Fact):
-    """`call.served`: another run did it under the same key of the store, and its outcome is this call's."""
+    """`call.served`: another run did it, under the same key of the store or as the one that this is a fork
+    of, and its outcome is this call's.
+    """
 
     by_call: CallId
     """The call that did it, and the run that it belongs to."""

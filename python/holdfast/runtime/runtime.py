@@ -387,7 +387,9 @@ class Runtime:
     def fork(
         self, run: str | Run, *, at: int, by: str, effects: str = "serve", reason: str | None = None
     ) -> Run:
-        """A new run that begins with another's records up to ``at``; what that has done is not done again."""
+        """A new run that begins with another's records up to ``at``. What that has done is not done again: an
+        equal write gets what it came to there, unless ``effects`` is ``"perform"``.
+        """
         return looking.fork(self, _id(run), at, by, effects, reason)
 
     @property

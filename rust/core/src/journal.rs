@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::chain::{Auditor, ChainError, Flaw, Head, stamp};
 use crate::clock::Now;
-use crate::content::{CallDigest, Commit, Openings, erase, open};
+use crate::content::{Commit, Openings, erase, open};
 use crate::error::{Code, Coded};
 use crate::gateway::{Entering, Gate, edited_arguments, recorded_arguments};
 use crate::ids::{CapabilityId, RunId, StepId, StoreId, StreamId};
@@ -62,7 +62,7 @@ pub struct Journal {
     pub leases: BTreeMap<StepId, Lease>,
     pub openings: Openings,
     /// What the run that this is a fork of has sent off.
-    pub performed: Vec<CallDigest>,
+    pub done_before: Option<KeyHolder>,
     /// The active policy.
     pub policy: Option<Arc<ActivePolicy>>,
     pub settled_keys: BTreeSet<Key>,
@@ -85,7 +85,7 @@ impl Journal {
             key_holder: None,
             leases: BTreeMap::new(),
             openings: Openings::new(),
-            performed: Vec::new(),
+            done_before: None,
             policy: None,
             settled_keys: BTreeSet::new(),
             revoked_elsewhere: BTreeSet::new(),
@@ -141,7 +141,7 @@ impl Journal {
             receiver_open: true,
             session: true,
             session_grants: self.session_grants.clone(),
-            performed: self.performed.clone(),
+            done_before: self.done_before.clone(),
             came: self.came(&request.command),
             key_holder: self.key_holder.clone(),
             open_forks: false,

@@ -22,7 +22,7 @@ use crate::records::{
     ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, ForkEffects, GrantSpent, Key,
     Name, Privacy, Resolution, ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
 };
-use crate::run::{Case, Claim, Decided, Refused};
+use crate::run::{Case, Claim, Decided, KeyHolder, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
 use crate::transitions::RunPhase;
 
@@ -58,6 +58,15 @@ impl Caller<'_> {
     }
 }
 
+/// Whether nothing has been sent off for it, or what was provably did nothing.
+fn is_unsent(call: &Call) -> bool {
+    match call.phase {
+        CallPhase::Open => true,
+        CallPhase::Settled => call.rerun,
+        CallPhase::Started | CallPhase::Doubted | CallPhase::Abandoned => false,
+    }
+}
+
 impl Case<'_> {
     /// What becomes of a call. What was recorded is served or gone on with; what is new goes through the
     /// rooms.
@@ -79,13 +88,10 @@ impl Case<'_> {
         let redact = self.redact(entering, run, policy);
         let caller = Caller { claim, entering, policy, redact, run, step };
         let known = recorded(run, entering);
-        let settled = known.is_some_and(|call| match call.phase {
-            CallPhase::Settled => !call.rerun,
-            CallPhase::Abandoned => call.outcome.is_some(),
-            CallPhase::Open | CallPhase::Started | CallPhase::Doubted => false,
-        });
-        if self.repeats_parent(run, entering) && !settled {
-            return Err(Refused::ForkWouldRepeat);
+        if let Some(done) = self.done_before(run, entering)
+            && known.is_none_or(is_unsent)
+        {
+            return self.done_by_parent(&caller, known, done);
         }
         match known {
             None => self.rooms(&caller, None, Vec::new()),
@@ -122,12 +128,32 @@ impl Case<'_> {
         policy::redactions(policy, &question)
     }
 
-    /// Whether a fork is about to do what the run that it came from has done, before or after the fork.
-    fn repeats_parent(&self, run: &RunState, entering: &Entering) -> bool {
+    /// What the run that a fork came from has done with the same tool and arguments, before or after the
+    /// fork: the fork does not do it again.
+    fn done_before(&self, run: &RunState, entering: &Entering) -> Option<&KeyHolder> {
         let serves = run.fork.as_ref().is_some_and(|fork| fork.effects == ForkEffects::Serve);
         let write = entering.tool.effect == EffectClass::Write;
-        let done = self.view.performed.iter().any(|digest| digest.is(&entering.digest));
-        serves && write && done && !mutant(Mutant::ForkRepeats)
+        self.view.done_before.as_ref().filter(|_| serves && write && !mutant(Mutant::ForkRepeats))
+    }
+
+    /// Such a call gets what its like came to there, each of them once. Where nobody can say that, or where
+    /// the fork makes more of them than there were, a person decides.
+    fn done_by_parent(
+        &self,
+        caller: &Caller<'_>,
+        known: Option<&Call>,
+        done: &KeyHolder,
+    ) -> Result<Decided, Refused> {
+        let settled = matches!(done, KeyHolder::Settled { .. });
+        let (call, drafts) = match known {
+            None if settled => {
+                let leave = self.leave(caller, &caller.entering.arguments.value);
+                (caller.entering.call, vec![self.opened(caller, leave)?])
+            }
+            Some(call) if settled && call.step == caller.step.id => (call.id, Vec::new()),
+            _ => return Err(Refused::ForkWouldRepeat),
+        };
+        self.held_elsewhere(caller, call, done, drafts)
     }
 
     fn known(&self, caller: &Caller<'_>, call: &Call) -> Result<Decided, Refused> {

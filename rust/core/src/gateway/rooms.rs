@@ -224,7 +224,7 @@ impl Case<'_> {
         found.map(|one| one.id)
     }
 
-    fn opened(&self, caller: &Caller<'_>, leave: Leave) -> Result<Draft, Refused> {
+    pub(super) fn opened(&self, caller: &Caller<'_>, leave: Leave) -> Result<Draft, Refused> {
         let entering = caller.entering;
         if caller.run.calls.contains_key(&entering.call) {
             return Err(Refused::CallBusy); // an id is for one call

@@ -139,7 +139,8 @@ facts! {
         pub reason: AbandonReason,
     }
 
-    /// `call.served`: another run did it under the same key of the store, and its outcome is this call's.
+    /// `call.served`: another run did it, under the same key of the store or as the one that this is a fork
+    /// of, and its outcome is this call's.
     pub struct CallServed {
         /// The call that did it, and the run that it belongs to.
         pub by_call: CallId,

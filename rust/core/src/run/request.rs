@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::own::{Act, Opening};
 use super::refused::Refused;
-use crate::content::{CallDigest, Commit, Content, Openings, Sealed, seal};
+use crate::content::{Commit, Content, Openings, Sealed, seal};
 use crate::contracts::approval::{ApprovalDecisionKind, ApprovalLifecycleStatus};
 use crate::contracts::capability::{Constraint, Right};
 use crate::contracts::hook::HookPoint;
@@ -85,7 +85,8 @@ pub enum LeaseChange {
     Drop(StepId),
 }
 
-/// A call of another run that holds a key of the whole store.
+/// A call of another run that stands for one that comes: it holds the same key of the whole store, or a fork
+/// came from its run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeyHolder {
     /// It is another call than the one that comes: another tool, or other arguments.
@@ -131,8 +132,9 @@ pub struct View<'a> {
     /// The session of the run is there, and its grants: for `enter` and `vote`.
     pub session: bool,
     pub session_grants: Vec<SessionGrant>,
-    /// For `enter` in a fork: the writes that the runs which it came from have sent off.
-    pub performed: Vec<CallDigest>,
+    /// For `enter` in a fork: the next call with the same arguments that the runs which it came from have
+    /// sent off; [`KeyHolder::Forgotten`] if each of them was served here, or inherited.
+    pub done_before: Option<KeyHolder>,
     /// For `take`: the value of what came.
     pub came: Option<Value>,
     /// For `erase`: whether a fork of the run is open and still needs what it inherited.

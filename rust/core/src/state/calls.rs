@@ -214,9 +214,9 @@ pub struct Call {
     pub rerun: bool,
     pub risk: Risk,
     pub schema: Option<SchemaDigest>,
-    /// Another run did it, under the same key of the store.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub served: bool,
+    /// The call of another run that did it: under the same key of the store, or before this fork was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<CallId>,
     /// Its key is one of the whole store, and is kept for so long.
     pub shared_ms: Option<u64>,
     pub step: StepId,
@@ -266,7 +266,7 @@ impl Call {
             }
         };
         let until = self.told_ms.unwrap_or(0).saturating_add(ms);
-        (own && held && !self.served).then_some(Holding { key, settled, until })
+        (own && held && self.served.is_none()).then_some(Holding { key, settled, until })
     }
 
     /// How private what it was given is.
@@ -317,7 +317,7 @@ impl Call {
             rerun: false,
             risk: opened.risk,
             schema: opened.schema,
-            served: false,
+            served: None,
             shared_ms: shared_ms(opened),
             step,
             told_ms: None,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Illegal;
-use super::calls::Call;
+use super::calls::{Call, Outcome};
 use super::capabilities::Capabilities;
 use super::govern::{Approval, GrantState, Spending, add};
 use super::steps::Step;
@@ -311,10 +311,18 @@ impl RunState {
             && fits(asked.usd_micros, left.usd_micros)
     }
 
-    /// The writes that were sent off here, or where this is a fork of.
-    pub fn performed(&self) -> impl Iterator<Item = CallDigest> {
-        let sent = |call: &&Call| call.effect == EffectClass::Write && call.dispatch > 0;
-        self.calls.values().filter(sent).map(|call| call.digest)
+    /// The writes of this identity that were sent off here, or where this is a fork of, and may have
+    /// happened, in the order in which they were opened.
+    pub fn performed(&self, digest: &CallDigest) -> Vec<&Call> {
+        let sent = |call: &&Call| {
+            call.effect == EffectClass::Write
+                && call.dispatch > 0
+                && call.outcome != Some(Outcome::NoEffect)
+                && call.digest.is(digest)
+        };
+        let mut found: Vec<&Call> = self.calls.values().filter(sent).collect();
+        found.sort_by_key(|call| call.opened);
+        found
     }
 
     /// Whether everything that a step comes after has completed.

@@ -61,7 +61,7 @@ impl RunState {
             self.signals.retain(|mail| mail.position != cause);
             self.messages.retain(|mail| mail.position != cause);
         }
-        let position = self.position(record);
+        let (position, forked) = (self.position(record), self.fork.is_some());
         let call = self.call_mut(record)?;
         check_dispatch(call, record)?;
         call.told_ms = call.shared_ms.map(|_| record.at);
@@ -88,9 +88,11 @@ impl RunState {
             Body::EffectSettled(body) if call.allows(CallEvent::Settled(body.status)) => {
                 settle(call, position, body);
             }
-            Body::CallServed(body) if call.shared_ms.is_some() && call.allows(CallEvent::Done) => {
+            Body::CallServed(body)
+                if (forked || call.shared_ms.is_some()) && call.allows(CallEvent::Done) =>
+            {
                 settle(call, position, &as_settled(body));
-                call.served = true;
+                call.served = Some(body.by_call);
             }
             Body::EffectDoubted(body) if call.allows(CallEvent::Doubted) => {
                 (call.phase, call.doubt) = (CallPhase::Doubted, Some(body.cause));
@@ -201,7 +203,7 @@ fn start(call: &mut Call, record: &Record, position: u64, body: &EffectStarted) 
     call.dispatch += 1;
     call.unresolved = call.doubt.or(call.unresolved);
     (call.phase, call.doubt, call.rerun, call.outcome) = (CallPhase::Started, None, false, None);
-    (call.late, call.unruled, call.served) = (None, false, false);
+    (call.late, call.unruled, call.served) = (None, false, None);
     Ok(())
 }
 

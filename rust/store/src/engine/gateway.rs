@@ -214,14 +214,8 @@ impl Desk<'_> {
         {
             view.came = value_at(&*self.rows, self.store, run, position, &content)?;
         }
-        if matches!(command, Command::Enter { .. }) {
-            let mut next = run.fork.as_ref();
-            while let Some(parent) = next.and_then(|fork| self.run_loaded(fork.parent)) {
-                view.performed.extend(parent.performed());
-                next = parent.fork.as_ref();
-            }
-        }
         if let Command::Enter { call, .. } = command {
+            view.done_before = self.done_before(run, call)?;
             let value = |placed: Option<&Placed>| match placed {
                 Some(Placed { content, position }) => {
                     value_at(&*self.rows, self.store, run, *position, content)
@@ -242,7 +236,7 @@ impl Desk<'_> {
         held.filter(|id| walk(run.id, *id, |id| self.run_loaded(id)).revoked).collect()
     }
 
-    fn run_loaded(&self, id: RunId) -> Option<&RunState> {
+    pub(super) fn run_loaded(&self, id: RunId) -> Option<&RunState> {
         self.loaded(StreamId::Run(id)).and_then(|loaded| loaded.state.as_run())
     }
 

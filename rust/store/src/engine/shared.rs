@@ -1,4 +1,5 @@
-//! Keys of the whole store: who holds one, and what came of it there.
+//! Calls that another run stands for: who holds a key of the whole store, what the run has done that a fork
+//! came from, and what came of it there.
 
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::content::Content;
@@ -51,6 +52,44 @@ impl Desk<'_> {
         }
         let Some(outcome) = self.held_outcome(holder, call)? else { return Ok(Some(KeyHolder::Forgotten)) };
         Ok(Some(KeyHolder::Settled { run: holder.id, call: call.id, outcome: Box::new(outcome) }))
+    }
+
+    /// What the runs that a fork came from have done of what it is about to do, if they have: the first such
+    /// call that it has neither inherited nor been served. Every run that is asked was loaded before.
+    pub(super) fn done_before(&self, run: &RunState, entering: &Entering) -> Result<Option<KeyHolder>> {
+        let mut found = None;
+        let mut next = run.fork.as_ref();
+        while let Some(parent) = next.and_then(|fork| self.run_loaded(fork.parent)) {
+            for call in parent.performed(&entering.digest) {
+                found.get_or_insert(KeyHolder::Forgotten);
+                let used = run
+                    .calls
+                    .values()
+                    .any(|own| own.id == call.id && own.dispatch > 0 || own.served == Some(call.id));
+                if !used {
+                    return self.came_to(parent, call).map(Some);
+                }
+            }
+            next = parent.fork.as_ref();
+        }
+        Ok(found)
+    }
+
+    /// What a call of another run came to, for one that it stands for. A failure is not passed on: whoever
+    /// forks a run to mend it wants another.
+    fn came_to(&self, run: &RunState, call: &Call) -> Result<KeyHolder> {
+        let (id, call_id) = (run.id, call.id);
+        match call.outcome {
+            Some(Outcome::Succeeded | Outcome::Unrecordable) => {
+                Ok(self.held_outcome(run, call)?.map_or(KeyHolder::Forgotten, |outcome| KeyHolder::Settled {
+                    run: id,
+                    call: call_id,
+                    outcome: Box::new(outcome),
+                }))
+            }
+            Some(_) => Ok(KeyHolder::Forgotten),
+            None => Ok(KeyHolder::Open),
+        }
     }
 
     /// What came of a call, with its values; none, if they were erased or nobody knows.
