@@ -158,3 +158,16 @@ def test_what_a_run_holds_is_listed_and_taken_back(tmp_path: Path) -> None:
     code, out, _ = holdfast(tmp_path, "capabilities", "list", run)
     assert (code, "yes" in out) == (0, True)
     assert attempt(tmp_path, lambda *_: {}) == "failed"
+
+
+def test_a_status_that_no_request_has_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    with hf.open(tmp_path / "runs") as store:
+        store.create_run(agent="support")
+    code, out, errors = holdfast(tmp_path, "approvals", "list", "--status", "wrong\x1b")
+    said = " ".join(errors.replace("\u2502", " ").split())
+    assert (code, out, "\x1b" in errors) == (2, "", False)
+    assert (
+        "it is one of pending, approved, approved_for_session, denied, timed_out, superseded, cancelled"
+        in said
+    )
+    assert told(tmp_path, "approvals", "list", "--status", "superseded") == []

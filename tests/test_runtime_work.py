@@ -183,7 +183,7 @@ def test_a_fork_repeats_nothing_that_its_parent_has_done(rt: hf.Runtime, provide
     run = rt.run_sync(pays)
     (second,) = [r.seq for r in rt.store.read(run.id) if r.kind == "effect.settled"][1:]
     early, late = rt.fork(run, at=3, by="dana"), rt.fork(run, at=second, by="dana")
-    assert str(rt.resume_sync(early).error) == "CommandError: the run that this is a fork of has done it"
+    assert rt.resume_sync(early).result == "receipt for second"
     assert rt.resume_sync(late).result == "receipt for second"
     assert provider.sent == {"first": 1, "second": 1}
     again = rt.fork(run, at=3, by="dana", effects="perform")
@@ -199,6 +199,8 @@ def test_bad_registrations_and_inputs_get_a_clear_error(rt: hf.Runtime) -> None:
         ("agent_exists", lambda: rt.agent(name="known")(known.function)),
         ("bad_agent", lambda: rt.agent(name="none")(lambda: None)),
         ("bad_agent", lambda: rt.agent(name="none", attempts=0)(lambda _: None)),
+        ("bad_agent", lambda: rt.agent(17)),  # type: ignore[call-overload]
+        ("bad_agent", lambda: rt.agent(functools.partial(lambda _, n: n, n=1))),
         ("no_such_agent", lambda: rt.start_sync("nobody")),
         ("bad_input", lambda: rt.start_sync(known)),
         ("bad_arguments", lambda: rt.start_sync(known, "x")),
@@ -210,6 +212,23 @@ def test_bad_registrations_and_inputs_get_a_clear_error(rt: hf.Runtime) -> None:
             wrong()
         assert refused.value.code == code
         assert refused.value.fix, code
+
+
+def test_objects_that_can_be_called_and_partials_are_agents_too(rt: hf.Runtime, provider: Provider) -> None:
+    class Clerk:
+        """Sends one thing."""
+
+        async def __call__(self, ctx: hf.Context, what: str) -> str:
+            return str(await ctx.call("send", what=what))
+
+    def sends(prefix: str, ctx: hf.SyncContext, what: str) -> str:
+        return str(ctx.call("send", what=f"{prefix} {what}"))
+
+    clerk, urgent = rt.agent(Clerk()), rt.agent(name="urgent")(functools.partial(sends, "urgent"))
+    assert (clerk.name, clerk.__doc__) == ("Clerk", "Sends one thing.")
+    assert rt.run_sync(clerk, "a letter").result == "receipt for a letter"
+    assert rt.run_sync("urgent", "mail").result == rt.run_sync(urgent, what="mail").result
+    assert provider.sent == {"a letter": 1, "urgent mail": 2}
 
 
 def test_a_guarded_call_that_did_not_happen_is_made_by_the_next_one_under_its_key(

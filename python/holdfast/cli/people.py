@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides.")]
 Why = Annotated[str | None, typer.Option("--reason", help="Why; it stays in the journal.")]
 Approval = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of a request.")]
+STATUSES = ("pending", "approved", "approved_for_session", "denied", "timed_out", "superseded", "cancelled")
 Status = Annotated[str, typer.Option("--status", help="pending, approved, denied, ... or all.")]
 
 
@@ -73,6 +74,9 @@ def _approvals(context: typer.Context, store: Url = DEFAULT, as_json: AsJson = F
 
 def _list(status: Status = "pending", store: Url = DEFAULT, as_json: AsJson = False) -> None:
     """List requests, the oldest first."""
+    if status != "all" and status not in STATUSES:
+        told = f"{status} is no status of a request: it is one of {', '.join(STATUSES)}, or all"
+        raise typer.BadParameter(output.visible(told), param_hint="--status")
     with reading(store) as opened:
         found = Approvals(opened).list(None if status == "all" else status)
     if as_json:

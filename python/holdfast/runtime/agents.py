@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.gateway import bodies
 from holdfast.gateway.outcomes import fix
 from holdfast.gateway.shapes import Signature, Unfit
 
@@ -60,8 +62,12 @@ class Agent(Generic[P, R]):
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         self.function = function
         self.options = options
-        self.name = options.name or function.__name__
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.name = options.name or bodies.called(function)
+        if not callable(function):
+            raise refuse("bad_agent", f"an agent is something to call: {self.name} is not")
+        if options.name is None and isinstance(function, partial) and "<" in self.name:
+            raise refuse("bad_agent", "a partial of a lambda has no name of its own: say name=")
+        self.is_async = bodies.is_coroutine(function)
         if options.attempts < 1:
             raise refuse("bad_agent", f"the agent {self.name} needs at least one attempt")
         if options.step_timeout is not None and not 0.001 <= options.step_timeout < float("inf"):
@@ -73,7 +79,7 @@ class Agent(Generic[P, R]):
         self.context_as = parameters[0].name
         self.shape = Signature(self.name, function, (self.context_as,), reserved=frozenset())
         self.__name__ = self.name
-        self.__doc__ = function.__doc__
+        self.__doc__ = bodies.inner(function).__doc__
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

@@ -177,7 +177,7 @@ codes! {
     SqlUnsupported = "sql_unsupported", "Use a connection of sqlite3 or psycopg.";
     SqlInDoubt = "sql_in_doubt", "Look at the database whether the work was committed, and resolve the call's doubt.";
     BadSchema = "bad_schema", "Give a JSON Schema that is one, without references to other documents.";
-    BadTool = "bad_tool", "Give the tool a timeout and attempts within their bounds.";
+    BadTool = "bad_tool", "Declare the tool as its message says; docs/GATEWAY.md lists what a tool may declare.";
     ToolExists = "tool_exists", "Give the tool another name.";
     NoSuchTool = "no_such_tool", "Register the tool with this gateway, or pass the tool itself.";
     EffectRequired = "effect_required", "Say what the tool does to the world: effect='pure', 'read' or 'write'.";
