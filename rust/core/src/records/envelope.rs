@@ -90,31 +90,31 @@ pub(super) fn read(text: &[u8], writer: &mut Writer) -> Option<Record> {
     let mut scan = Scan { text: str::from_utf8(text).ok()?, at: 0 };
     scan.literal("{\"at\":")?;
     let at = scan.number()?;
-    let attempt = scan.small(",\"attempt\":")?;
+    let attempt = scan.after(",\"attempt\":", Scan::small).ok()?;
     scan.literal(",\"body\":")?;
     let body = scan.value()?;
     scan.literal(",\"by\":{\"id\":")?;
-    let id = Name::new(scan.string()?)?;
+    let id = scan.name()?;
     scan.literal(",\"type\":")?;
     let by = Actor { id, r#type: ActorType::parse(scan.string()?)? };
     scan.literal("}")?;
-    let call = scan.parsed(",\"call\":")?;
-    let cause = if scan.optional(",\"cause\":") { Some(scan.number()?) } else { None };
-    let dispatch = scan.small(",\"dispatch\":")?;
-    let fence = scan.fence()?;
+    let call = scan.after(",\"call\":", Scan::id).ok()?;
+    let cause = scan.after(",\"cause\":", Scan::number).ok()?;
+    let dispatch = scan.after(",\"dispatch\":", Scan::small).ok()?;
+    let fence = scan.after(",\"fence\":", Scan::fence).ok()?;
     scan.literal(",\"kind\":")?;
     let kind = scan.string()?;
-    let lane = if scan.optional(",\"lane\":") { Some(Name::new(scan.string()?)?) } else { None };
+    let lane = scan.after(",\"lane\":", Scan::name).ok()?;
     scan.literal(",\"prev\":")?;
     let prev: RecordHash = Digest::parse(scan.string()?)?;
     scan.literal(",\"privacy\":")?;
     let privacy = Privacy::parse(scan.string()?)?;
     scan.literal(",\"seq\":")?;
     let seq = scan.number()?;
-    let step = scan.parsed(",\"step\":")?;
+    let step = scan.after(",\"step\":", Scan::id).ok()?;
     scan.literal(",\"stream\":")?;
-    let stream = scan.string()?.parse().ok()?;
-    let turn = scan.small(",\"turn\":")?;
+    let stream = scan.id()?;
+    let turn = scan.after(",\"turn\":", Scan::small).ok()?;
     const { assert!(VERSION == 1) };
     scan.literal(",\"v\":1}")?;
     if seq == 0 || scan.at != text.len() {
@@ -150,6 +150,9 @@ fn read_body(kind: &str, text: &str, writer: &mut Writer) -> Option<Body> {
     (writer.bytes() == text.as_bytes()).then_some(body)
 }
 
+/// It is something else than the one form.
+struct NotPlain;
+
 /// A text that is walked from left to right.
 struct Scan<'t> {
     text: &'t str,
@@ -181,12 +184,18 @@ impl<'t> Scan<'t> {
         i64::try_from(value).is_ok_and(|value| value <= limits::INTEGER_MAX).then_some(value)
     }
 
-    /// An optional number of 32 bits behind its key; nothing at all if it is something else.
-    fn small(&mut self, key: &str) -> Option<Option<u32>> {
-        if !self.optional(key) {
-            return Some(None);
-        }
-        Some(Some(u32::try_from(self.number()?).ok()?))
+    /// What stands behind a key, if the key does.
+    fn after<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Result<Option<T>, NotPlain> {
+        if self.optional(key) { read(self).map(Some).ok_or(NotPlain) } else { Ok(None) }
+    }
+
+    /// A number of 32 bits.
+    fn small(&mut self) -> Option<u32> {
+        u32::try_from(self.number()?).ok()
     }
 
     /// A string in which nothing is escaped, or would have to be.
@@ -197,19 +206,21 @@ impl<'t> Scan<'t> {
         inner.bytes().all(|byte| byte >= b' ' && byte != b'\\').then_some(inner)
     }
 
-    /// An optional id behind its key.
-    fn parsed<T: FromStr>(&mut self, key: &str) -> Option<Option<T>> {
-        if !self.optional(key) {
-            return Some(None);
-        }
-        Some(Some(self.string()?.parse().ok()?))
+    fn id<T: FromStr>(&mut self) -> Option<T> {
+        self.string()?.parse().ok()
     }
 
-    fn fence(&mut self) -> Option<Option<Fence>> {
-        let Some(epoch) = self.small(",\"fence\":[")? else { return Some(None) };
-        let n = self.small(",")??;
+    fn name(&mut self) -> Option<Name> {
+        Name::new(self.string()?)
+    }
+
+    fn fence(&mut self) -> Option<Fence> {
+        self.literal("[")?;
+        let epoch = self.small()?;
+        self.literal(",")?;
+        let n = self.small()?;
         self.literal("]")?;
-        Some(Some(Fence(epoch, n)))
+        Some(Fence(epoch, n))
     }
 
     /// The text of any value.

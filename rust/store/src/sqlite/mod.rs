@@ -205,8 +205,11 @@ impl SqliteStore {
         }
         let (poison, folder) = (Arc::clone(&self.poison), self.folder.clone());
         !log.begin(move |error| {
-            if is_fatal(error) && poison.set(StoreError::Poisoned(error.to_string())).is_ok() {
-                folder.iter().for_each(|folder| folder.poison(&error.to_string()));
+            if is_fatal(error)
+                && poison.set(StoreError::Poisoned(error.to_string())).is_ok()
+                && let Some(folder) = folder
+            {
+                folder.poison(&error.to_string());
             }
         })
     }
