@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -169,3 +170,43 @@ def test_a_failed_read_is_told_and_skips_nothing(tmp_path: Path, not_run: Callab
         assert wrong == []
         assert found[0] >= due
     assert met > 3
+
+
+WRITES = """
+import sys
+import holdfast as hf
+store = hf.open(sys.argv[1])
+run = store.create_run(agent="a")
+written = 0
+try:
+    for _ in range(400):
+        store.append_many(run, [("x.acme.moved", {"data": {"what": "m" * 900}})] * 100)
+        written += 1
+    code = None
+except hf.HoldfastError as error:
+    code = error.code
+print(code, run, written)
+"""
+
+
+@LIMIT
+def test_a_sync_that_fails_where_the_log_is_written_back_stops_the_store(
+    tmp_path: Path, not_run: Callable[[str], NoReturn]
+) -> None:
+    """Nobody waits for that sync: whoever comes next is told, and so is every other process."""
+    if shutil.which("strace") is None:
+        not_run("errors of single calls need strace")
+    store, trace = tmp_path / "store", tmp_path / "trace"
+    hf.open(store).close()
+    inject = ["-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=1"]
+    strace = ["strace", "-f", "-qq", "-o", str(trace), "-P", str(store / "holdfast.db"), *inject]
+    command = [*strace, sys.executable, "-c", WRITES, str(store)]
+    done = subprocess.run(command, env=disks.environment(), capture_output=True, text=True, check=True)
+    assert "(INJECTED)" in trace.read_text()
+    code, run, written = done.stdout.split()
+    assert (code, 0 < int(written) < 400) == ("store_poisoned", True), done.stdout
+    assert disks.refusal(hf.open, store) == "store_poisoned"
+    assert hf.doctor(store).healthy
+    with hf.open(store) as opened:
+        assert opened.verify().ok
+        assert sum(1 for record in opened.read(run) if record.kind == "x.acme.moved") >= 100 * int(written)
