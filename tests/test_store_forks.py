@@ -100,3 +100,19 @@ def test_a_child_and_its_parent_write_at_once(tmp_path: Path) -> None:
         for run in runs:
             assert texts(store, run) == [f"{number}" for number in range(200)]
         assert store.verify().ok
+
+
+def test_a_child_may_open_the_store_while_its_log_is_being_written_back(tmp_path: Path) -> None:
+    """The log is written back by a thread of its own, which must not be in the middle of that at a fork."""
+    with hf.open(tmp_path / "runs") as store:
+        run = store.create_run(agent="a")
+
+        def opens() -> None:
+            with hf.open(tmp_path / "runs") as own:
+                own.append(run, NOTE, {"text": "the child's"})
+
+        for _ in range(40):
+            store.append_many(run, [("x.acme.moved", {"data": {"what": "m" * 9000}})] * 100)
+            in_a_child(opens)
+        assert texts(store, run) == ["the child's"] * 40
+        assert store.verify().ok

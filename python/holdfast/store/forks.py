@@ -69,4 +69,10 @@ def _let_go() -> None:
     os.close(nowhere)
 
 
-os.register_at_fork(after_in_child=_let_go)
+def _rest() -> None:
+    """Waits for whoever writes a log back: a child forked in the middle of that could never open a store."""
+    for store in list(_open):
+        store._core.rest()
+
+
+os.register_at_fork(before=_rest, after_in_child=_let_go)

@@ -324,6 +324,10 @@ impl Store {
         enter(py, || self.engine.barrier())
     }
 
+    fn rest(&self, py: Python<'_>) {
+        py.detach(|| self.kept().rest());
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         enter(py, || self.kept().close())
     }

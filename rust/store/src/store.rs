@@ -138,5 +138,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn free_reserve(&self) -> bool;
     /// Sets aside again what there is room for.
     fn keep_reserve(&self);
+    /// Returns when no thread of the engine's own is at work, so that the process may fork.
+    fn rest(&self) {}
     fn close(&self) -> Result<()>;
 }

@@ -19,8 +19,9 @@ use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::policy::{self, ActivePolicy, Question};
 use crate::records::{
-    ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass, EffectResolved, ForkEffects, GrantSpent, Key,
-    Name, Privacy, Resolution, ResolvedBy, StepKind, SupersedeReason, Wait, WaitOn,
+    ApprovalCancelReason, ApprovalCancelled, ApprovalSuperseded, ApprovalTimedOut, Draft, EffectClass,
+    EffectResolved, GrantSpent, Key, Name, Privacy, Resolution, ResolvedBy, StepKind, SupersedeReason, Wait,
+    WaitOn,
 };
 use crate::run::{Case, Claim, Decided, KeyHolder, Refused};
 use crate::state::{Approval, ApprovalState, Call, Outcome, RunState, Step};
@@ -58,15 +59,6 @@ impl Caller<'_> {
     }
 }
 
-/// Whether nothing has been sent off for it, or what was provably did nothing.
-fn is_unsent(call: &Call) -> bool {
-    match call.phase {
-        CallPhase::Open => true,
-        CallPhase::Settled => call.rerun,
-        CallPhase::Started | CallPhase::Doubted | CallPhase::Abandoned => false,
-    }
-}
-
 impl Case<'_> {
     /// What becomes of a call. What was recorded is served or gone on with; what is new goes through the
     /// rooms.
@@ -88,23 +80,20 @@ impl Case<'_> {
         let redact = self.redact(entering, run, policy);
         let caller = Caller { claim, entering, policy, redact, run, step };
         let known = recorded(run, entering);
-        if let Some(done) = self.done_before(run, entering)
-            && known.is_none_or(is_unsent)
-        {
-            return self.done_by_parent(&caller, known, done);
+        let same = |call: &Call| {
+            call.kind == entering.kind
+                && call.name == entering.tool.name
+                && call.shared_ms.is_some() == entering.key_shared_ms.is_some()
+                && call.digest.is(&entering.digest)
+        };
+        if !known.is_none_or(same) && !mutant(Mutant::AnyKeyUse) {
+            return Err(Refused::IdempotencyConflict);
         }
-        match known {
-            None => self.rooms(&caller, None, Vec::new()),
-            Some(call) => {
-                let same = call.kind == entering.kind
-                    && call.name == entering.tool.name
-                    && call.shared_ms.is_some() == entering.key_shared_ms.is_some()
-                    && call.digest.is(&entering.digest);
-                if !same && !mutant(Mutant::AnyKeyUse) {
-                    return Err(Refused::IdempotencyConflict);
-                }
-                self.known(&caller, call)
-            }
+        match (known, self.done_before(run, entering)) {
+            (None, Some(done)) => self.done_by_parent(&caller, None, done),
+            (Some(call), Some(done)) if call.is_unsent() => self.done_by_parent(&caller, Some(call), done),
+            (None, None) => self.rooms(&caller, None, Vec::new()),
+            (Some(call), _) => self.known(&caller, call),
         }
     }
 
@@ -131,29 +120,38 @@ impl Case<'_> {
     /// What the run that a fork came from has done with the same tool and arguments, before or after the
     /// fork: the fork does not do it again.
     fn done_before(&self, run: &RunState, entering: &Entering) -> Option<&KeyHolder> {
-        let serves = run.fork.as_ref().is_some_and(|fork| fork.effects == ForkEffects::Serve);
         let write = entering.tool.effect == EffectClass::Write;
-        self.view.done_before.as_ref().filter(|_| serves && write && !mutant(Mutant::ForkRepeats))
+        self.view.done_before.as_ref().filter(|_| run.serves() && write && !mutant(Mutant::ForkRepeats))
     }
 
-    /// Such a call gets what its like came to there, each of them once. Where nobody can say that, or where
-    /// the fork makes more of them than there were, a person decides.
+    /// Such a call gets what its like came to there, each of them once, as the hooks there have left it.
+    /// Where nobody can say that, or where the fork makes more of them than there were, a person decides.
     fn done_by_parent(
         &self,
         caller: &Caller<'_>,
         known: Option<&Call>,
         done: &KeyHolder,
     ) -> Result<Decided, Refused> {
-        let settled = matches!(done, KeyHolder::Settled { .. });
+        let KeyHolder::Settled { run, call: by, outcome } = done else {
+            return Err(Refused::ForkWouldRepeat);
+        };
         let (call, drafts) = match known {
-            None if settled => {
+            None => {
                 let leave = self.leave(caller, &caller.entering.arguments.value);
                 (caller.entering.call, vec![self.opened(caller, leave)?])
             }
-            Some(call) if settled && call.step == caller.step.id => (call.id, Vec::new()),
-            _ => return Err(Refused::ForkWouldRepeat),
+            Some(call) if call.step == caller.step.id => {
+                let asked = newest_approval(caller.run, call.id);
+                let open = asked.filter(|(_, approval)| approval.state == ApprovalState::Pending);
+                let cancelled = open.map(|(approval, _)| {
+                    let body = ApprovalCancelled { approval, reason: ApprovalCancelReason::CallEnded };
+                    self.of_call(caller, call.id, body)
+                });
+                (call.id, cancelled.into_iter().collect())
+            }
+            Some(_) => return Err(Refused::ForkWouldRepeat),
         };
-        self.held_elsewhere(caller, call, done, drafts)
+        self.serve(caller, call, (*run, *by), outcome, outcome.unruled, drafts)
     }
 
     fn known(&self, caller: &Caller<'_>, call: &Call) -> Result<Decided, Refused> {

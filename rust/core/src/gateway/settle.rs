@@ -284,7 +284,7 @@ impl Case<'_> {
         };
         let (Some(call), Some(_)) = (succeeded(id), succeeded(by)) else { return Err(Refused::NoSuchCall) };
         // What another run did under the same key is not undone here.
-        if id == by || call.served.is_some() || !call.allows(CallEvent::Compensated) {
+        if id == by || call.served || !call.allows(CallEvent::Compensated) {
             return Err(Refused::NotRunning);
         }
         let mut sealed = Vec::new();

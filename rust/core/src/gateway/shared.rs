@@ -4,7 +4,7 @@
 
 use super::Gate;
 use super::enter::Caller;
-use crate::ids::CallId;
+use crate::ids::{CallId, RunId};
 use crate::records::{Body, CallServed, Draft, EffectStatus, Failure, Key, Wait, WaitOn};
 use crate::run::{Case, Decided, KeyHolder, Payload, Refused, seal_into};
 
@@ -41,32 +41,43 @@ impl Case<'_> {
                 Ok(Decided { gate: Some(Gate::Wait { call, wait }), ..Decided::of(drafts) })
             }
             KeyHolder::Settled { run, call: by, outcome } => {
-                let mut sealed = Vec::new();
                 let whole = outcome.status == EffectStatus::Succeeded && outcome.output_error.is_none();
                 let unruled = outcome.unruled || whole && caller.entering.result_hooks;
-                let failure = match &outcome.failure {
-                    Some(failure) => {
-                        let message = seal_into(outcome.message.as_ref(), &self.source, &mut sealed)?;
-                        Some(Failure { message, ..failure.clone() })
-                    }
-                    None => None,
-                };
-                let output_error =
-                    outcome.output_error.clone().map(|error| Failure { message: None, ..error });
-                let body = CallServed {
-                    by_call: *by,
-                    by_run: *run,
-                    external_id: outcome.external_id.clone(),
-                    failure,
-                    output_error,
-                    result: seal_into(outcome.result.as_ref(), &self.source, &mut sealed)?,
-                    status: outcome.status,
-                    unruled: unruled.then_some(true),
-                };
-                drafts.push(Draft { sealed, ..self.of_call(caller, call, body) });
-                let gate = if unruled { Gate::RuleResult { call } } else { Gate::Served { call } };
-                Ok(Decided { gate: Some(gate), ..Decided::of(drafts) })
+                self.serve(caller, call, (*run, *by), outcome, unruled, drafts)
             }
         }
+    }
+
+    /// What a call of another run came to is what this one comes to.
+    pub(super) fn serve(
+        &self,
+        caller: &Caller<'_>,
+        call: CallId,
+        (by_run, by_call): (RunId, CallId),
+        outcome: &HeldOutcome,
+        unruled: bool,
+        mut drafts: Vec<Draft>,
+    ) -> Result<Decided, Refused> {
+        let mut sealed = Vec::new();
+        let failure = match &outcome.failure {
+            Some(failure) => {
+                let message = seal_into(outcome.message.as_ref(), &self.source, &mut sealed)?;
+                Some(Failure { message, ..failure.clone() })
+            }
+            None => None,
+        };
+        let body = CallServed {
+            by_call,
+            by_run,
+            external_id: outcome.external_id.clone(),
+            failure,
+            output_error: outcome.output_error.clone().map(|error| Failure { message: None, ..error }),
+            result: seal_into(outcome.result.as_ref(), &self.source, &mut sealed)?,
+            status: outcome.status,
+            unruled: unruled.then_some(true),
+        };
+        drafts.push(Draft { sealed, ..self.of_call(caller, call, body) });
+        let gate = if unruled { Gate::RuleResult { call } } else { Gate::Served { call } };
+        Ok(Decided { gate: Some(gate), ..Decided::of(drafts) })
     }
 }

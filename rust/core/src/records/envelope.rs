@@ -144,10 +144,14 @@ pub(super) fn read(text: &[u8], writer: &mut Writer) -> Option<Record> {
 
 /// Reads the body of a known kind; bytes that come out the same again are canonical and say the same.
 fn read_body(kind: &str, text: &str, writer: &mut Writer) -> Option<Body> {
+    const INSIDE: &str = "\"body\":";
     let body = Body::read_plain(kind, text)?;
+    // Inside an object, as it stands in the record: its depth counts from there.
     writer.reset(None);
+    writer.begin_object().ok()?;
+    writer.literal_key(INSIDE);
     body.write(writer).ok()?;
-    (writer.bytes() == text.as_bytes()).then_some(body)
+    (writer.bytes()[1 + INSIDE.len()..] == *text.as_bytes()).then_some(body)
 }
 
 /// It is something else than the one form.
@@ -301,5 +305,20 @@ mod tests {
             }
             assert_eq!(read(&[&text[..], b" "].concat(), &mut Writer::new()), None);
         }
+    }
+
+    #[test]
+    fn a_body_is_as_deep_as_it_stands_in_its_record() {
+        let body = read_body("x.acme.moved", r#"{"data":{"a":"deep"}}"#, &mut Writer::new()).unwrap();
+        let text = Record { body, ..record(true) }.bytes().unwrap();
+        // The record, its body, the data and so many arrays.
+        let nested = |arrays: usize| {
+            let deep = "[".repeat(arrays) + &"]".repeat(arrays);
+            String::from_utf8(text.clone()).unwrap().replace("\"deep\"", &deep)
+        };
+        let (fits, too_deep) = (nested(limits::DEPTH_MAX - 3), nested(limits::DEPTH_MAX - 2));
+        assert!(read(fits.as_bytes(), &mut Writer::new()).is_some());
+        assert_eq!(read(too_deep.as_bytes(), &mut Writer::new()), None);
+        assert!(Record::parse(too_deep.as_bytes()).is_err());
     }
 }

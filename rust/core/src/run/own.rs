@@ -110,6 +110,10 @@ impl Case<'_> {
         if !act.fits(opening.kind) {
             return Err(Refused::BadCall(opening.kind));
         }
+        // What such a child has done, another would do again.
+        if matches!(act, Act::Spawn { .. }) && run.serves() && self.view.done_before.is_some() {
+            return Err(Refused::ForkWouldRepeat);
+        }
         if run.calls.contains_key(&opening.call) {
             return Err(Refused::CallBusy); // an id is for one call
         }

@@ -133,7 +133,8 @@ pub struct View<'a> {
     pub session: bool,
     pub session_grants: Vec<SessionGrant>,
     /// For `enter` in a fork: the next call with the same arguments that the runs which it came from have
-    /// sent off; [`KeyHolder::Forgotten`] if each of them was served here, or inherited.
+    /// sent off; [`KeyHolder::Forgotten`] if each of them was served here, or inherited. For the start of a
+    /// child, which is never served: whether they have started such a one.
     pub done_before: Option<KeyHolder>,
     /// For `take`: the value of what came.
     pub came: Option<Value>,

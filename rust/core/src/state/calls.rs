@@ -214,9 +214,12 @@ pub struct Call {
     pub rerun: bool,
     pub risk: Risk,
     pub schema: Option<SchemaDigest>,
-    /// The call of another run that did it: under the same key of the store, or before this fork was made.
+    /// Another run did it: under the same key of the store, or as the one that this is a fork of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub served: bool,
+    /// Of what the run has done that this is a fork of, the call that this one was served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub served: Option<CallId>,
+    pub served_by: Option<CallId>,
     /// Its key is one of the whole store, and is kept for so long.
     pub shared_ms: Option<u64>,
     pub step: StepId,
@@ -266,7 +269,22 @@ impl Call {
             }
         };
         let until = self.told_ms.unwrap_or(0).saturating_add(ms);
-        (own && held && self.served.is_none()).then_some(Holding { key, settled, until })
+        (own && held && !self.served).then_some(Holding { key, settled, until })
+    }
+
+    /// Whether nothing has been sent off for it, or what was provably did nothing.
+    pub fn is_unsent(&self) -> bool {
+        match self.phase {
+            CallPhase::Open => true,
+            CallPhase::Settled => self.rerun,
+            CallPhase::Started | CallPhase::Doubted | CallPhase::Abandoned => false,
+        }
+    }
+
+    /// Whether it is a write that happened, or may have, here or where it was served from.
+    pub fn may_have_happened(&self) -> bool {
+        let sent = self.dispatch > 0 || self.served;
+        self.effect == EffectClass::Write && sent && self.outcome != Some(Outcome::NoEffect)
     }
 
     /// How private what it was given is.
@@ -317,7 +335,8 @@ impl Call {
             rerun: false,
             risk: opened.risk,
             schema: opened.schema,
-            served: None,
+            served: false,
+            served_by: None,
             shared_ms: shared_ms(opened),
             step,
             told_ms: None,

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Illegal;
-use super::calls::{Call, Outcome};
+use super::calls::Call;
 use super::capabilities::Capabilities;
 use super::govern::{Approval, GrantState, Spending, add};
 use super::steps::Step;
 use crate::chain::Head;
-use crate::content::{CallDigest, Content, Openings, open};
+use crate::content::{Content, Openings, open};
 use crate::ids::{ApprovalId, CallId, EnvelopeId, GrantId, RunId, SessionId, StepId, StreamId};
 use crate::records::{
-    Amounts, Body, Budget, EffectClass, EndReason, EndStatus, Failure, Fence, ForkEffects, Key, Labels, Name,
-    OnParentEnd, Package, Record, RunForked, RunMode, RunStatus, StepStatus,
+    Amounts, Body, Budget, EndReason, EndStatus, Failure, Fence, ForkEffects, Key, Labels, Name, OnParentEnd,
+    Package, Record, RunForked, RunMode, RunStatus, StepStatus,
 };
 use crate::transitions::RunPhase;
 
@@ -311,16 +311,16 @@ impl RunState {
             && fits(asked.usd_micros, left.usd_micros)
     }
 
-    /// The writes of this identity that were sent off here, or where this is a fork of, and may have
-    /// happened, in the order in which they were opened.
-    pub fn performed(&self, digest: &CallDigest) -> Vec<&Call> {
-        let sent = |call: &&Call| {
-            call.effect == EffectClass::Write
-                && call.dispatch > 0
-                && call.outcome != Some(Outcome::NoEffect)
-                && call.digest.is(digest)
-        };
-        let mut found: Vec<&Call> = self.calls.values().filter(sent).collect();
+    /// Whether it is a fork that does nothing again.
+    pub fn serves(&self) -> bool {
+        self.fork.as_ref().is_some_and(|fork| fork.effects == ForkEffects::Serve)
+    }
+
+    /// The writes by a tool that happened, or may have, here or where this is a fork of, in the order in which
+    /// they were opened.
+    pub fn performed(&self, tool: &Name) -> Vec<&Call> {
+        let done = |call: &&Call| call.name == *tool && call.may_have_happened();
+        let mut found: Vec<&Call> = self.calls.values().filter(done).collect();
         found.sort_by_key(|call| call.opened);
         found
     }

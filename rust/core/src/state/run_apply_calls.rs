@@ -92,7 +92,8 @@ impl RunState {
                 if (forked || call.shared_ms.is_some()) && call.allows(CallEvent::Done) =>
             {
                 settle(call, position, &as_settled(body));
-                call.served = Some(body.by_call);
+                call.served = true;
+                call.served_by = call.shared_ms.is_none().then_some(body.by_call);
             }
             Body::EffectDoubted(body) if call.allows(CallEvent::Doubted) => {
                 (call.phase, call.doubt) = (CallPhase::Doubted, Some(body.cause));
@@ -203,7 +204,7 @@ fn start(call: &mut Call, record: &Record, position: u64, body: &EffectStarted) 
     call.dispatch += 1;
     call.unresolved = call.doubt.or(call.unresolved);
     (call.phase, call.doubt, call.rerun, call.outcome) = (CallPhase::Started, None, false, None);
-    (call.late, call.unruled, call.served) = (None, false, None);
+    (call.late, call.unruled, call.served, call.served_by) = (None, false, false, None);
     Ok(())
 }
 

@@ -19,7 +19,9 @@ use holdfast_core::run::{Command, Decided, Envelope, LeaseChange, Request, View,
 use holdfast_core::state::{RunState, State};
 
 use super::cache::{Cache, Loaded};
-use super::gateway::{Memory, Served, asks_capabilities, asks_policy, asks_session, needs_barrier};
+use super::gateway::{
+    Memory, Served, asks_ancestors, asks_capabilities, asks_policy, asks_session, needs_barrier,
+};
 use super::load;
 use super::project::{project, write};
 use crate::clock::entropy;
@@ -114,8 +116,10 @@ impl Desk<'_> {
         {
             self.fetch(StreamId::Session(session))?;
         }
-        if matches!(request.command, Command::Enter { .. }) {
+        if asks_ancestors(&request.command) {
             self.fetch_ancestors(run)?;
+        }
+        if matches!(request.command, Command::Enter { .. }) {
             self.fetch_key_holder(&request.command)?;
         }
         if asks_capabilities(&request.command) {

@@ -73,6 +73,15 @@ pub(super) fn asks_session(command: &Command) -> bool {
     matches!(command, Command::Enter { .. } | Command::Vote { .. })
 }
 
+/// Whether a command is decided by what the runs have done that a fork came from.
+pub(super) fn asks_ancestors(command: &Command) -> bool {
+    match command {
+        Command::Enter { .. } => true,
+        Command::Act { act, .. } => matches!(**act, Act::Spawn { .. }),
+        _ => false,
+    }
+}
+
 /// Whether a command is decided by what the run holds.
 pub(super) fn asks_capabilities(command: &Command) -> bool {
     match command {
@@ -213,6 +222,9 @@ impl Desk<'_> {
             && let Some(Placed { content, position }) = awaited_content(run, *call)
         {
             view.came = value_at(&*self.rows, self.store, run, position, &content)?;
+        }
+        if let (true, Command::Act { call, .. }) = (asks_ancestors(command), command) {
+            view.done_before = self.child_before(run, call);
         }
         if let Command::Enter { call, .. } = command {
             view.done_before = self.done_before(run, call)?;

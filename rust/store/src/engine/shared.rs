@@ -1,13 +1,15 @@
 //! Calls that another run stands for: who holds a key of the whole store, what the run has done that a fork
 //! came from, and what came of it there.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::canonical::to_bytes;
 use holdfast_core::content::Content;
 use holdfast_core::gateway::{Entering, HeldOutcome};
-use holdfast_core::ids::StreamId;
-use holdfast_core::records::{EffectStatus, Privacy};
-use holdfast_core::run::{Command, KeyHolder, Payload};
-use holdfast_core::state::{Call, Outcome, RunState};
+use holdfast_core::ids::{CallId, StreamId};
+use holdfast_core::records::{CallKind, EffectStatus, Privacy};
+use holdfast_core::run::{Command, KeyHolder, Opening, Payload};
+use holdfast_core::state::{Call, Outcome, Placed, RunState};
 use serde_json::Value;
 
 use super::desk::Desk;
@@ -54,25 +56,53 @@ impl Desk<'_> {
         Ok(Some(KeyHolder::Settled { run: holder.id, call: call.id, outcome: Box::new(outcome) }))
     }
 
+    /// The runs that a fork came from, the nearest first. Each was loaded before.
+    fn ancestors<'d>(&'d self, run: &'d RunState) -> impl Iterator<Item = &'d RunState> {
+        let parent = |run: &RunState| run.fork.as_ref().and_then(|fork| self.run_loaded(fork.parent));
+        std::iter::successors(parent(run), move |run| parent(run))
+    }
+
     /// What the runs that a fork came from have done of what it is about to do, if they have: the first such
-    /// call that it has neither inherited nor been served. Every run that is asked was loaded before.
+    /// call that it has neither inherited nor been served.
     pub(super) fn done_before(&self, run: &RunState, entering: &Entering) -> Result<Option<KeyHolder>> {
+        let mut used: BTreeSet<CallId> = run.calls.values().filter_map(|own| own.served_by).collect();
+        used.extend(run.calls.values().filter(|own| !own.is_unsent()).map(|own| own.id));
         let mut found = None;
-        let mut next = run.fork.as_ref();
-        while let Some(parent) = next.and_then(|fork| self.run_loaded(fork.parent)) {
-            for call in parent.performed(&entering.digest) {
+        for parent in self.ancestors(run) {
+            for call in parent.performed(&entering.tool.name) {
+                if !self.is_same(parent, call, entering)? {
+                    continue;
+                }
                 found.get_or_insert(KeyHolder::Forgotten);
-                let used = run
-                    .calls
-                    .values()
-                    .any(|own| own.id == call.id && own.dispatch > 0 || own.served == Some(call.id));
-                if !used {
+                if !used.contains(&call.id) {
                     return self.came_to(parent, call).map(Some);
                 }
+                used.extend(call.served_by); // the same effect, where it was done
             }
-            next = parent.fork.as_ref();
         }
         Ok(found)
+    }
+
+    /// Whether a call that was made is the one that comes: with the same arguments, as code gave them or as
+    /// they were sent after hooks and people had changed them.
+    fn is_same(&self, run: &RunState, call: &Call, entering: &Entering) -> Result<bool> {
+        if call.digest.is(&entering.digest) {
+            return Ok(true);
+        }
+        let Some(Placed { content, position }) = &call.effective else { return Ok(false) };
+        match self.value_in(run, Some(*position), Some(content))? {
+            Some(sent) => Ok(comparable(&sent)? == comparable(&entering.arguments.value)?),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the runs that a fork came from have started the child that it is about to start.
+    pub(super) fn child_before(&self, run: &RunState, opening: &Opening) -> Option<KeyHolder> {
+        let started = |parent: &RunState| {
+            let mut children = parent.calls.values().filter(|call| call.kind == CallKind::Child);
+            children.any(|call| call.digest.is(&opening.digest) && !run.calls.contains_key(&call.id))
+        };
+        self.ancestors(run).any(started).then_some(KeyHolder::Forgotten)
     }
 
     /// What a call of another run came to, for one that it stands for. A failure is not passed on: whoever

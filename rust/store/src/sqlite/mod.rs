@@ -203,8 +203,9 @@ impl SqliteStore {
             log.take_ended();
             return true;
         }
-        let (poison, folder) = (Arc::clone(&self.poison), self.folder.clone());
-        !log.begin(move |error| {
+        let (poison, folder, syncer) = (Arc::clone(&self.poison), self.folder.clone(), self.syncer.clone());
+        let check = move || syncer.map_or(Ok(()), |syncer| syncer.files().check());
+        !log.begin(check, move |error| {
             if is_fatal(error)
                 && poison.set(StoreError::Poisoned(error.to_string())).is_ok()
                 && let Some(folder) = folder
@@ -426,6 +427,12 @@ impl Store for SqliteStore {
 
     fn free_reserve(&self) -> bool {
         self.folder.as_ref().is_some_and(|folder| folder.free_reserve())
+    }
+
+    fn rest(&self) {
+        if std::process::id() == self.pid {
+            self.log.iter().for_each(|log| log.wait());
+        }
     }
 
     fn close(&self) -> Result<()> {

@@ -38,8 +38,13 @@ impl WriteBack {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a pass, unless one is under way; `failed` hears what goes wrong in it. Whether one is.
-    pub(super) fn begin(self: &Arc<Self>, failed: impl FnOnce(&StoreError) + Send + 'static) -> bool {
+    /// Begins a pass, unless one is under way; `failed` hears what goes wrong in it. Whether one is. What is
+    /// at the path must still be what `check` knows.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        check: impl FnOnce() -> Result<()> + Send + 'static,
+        failed: impl FnOnce(&StoreError) + Send + 'static,
+    ) -> bool {
         let mut pass = self.pass();
         if *pass != Pass::None {
             return true;
@@ -48,8 +53,7 @@ impl WriteBack {
         let thread = std::thread::Builder::new().name("holdfast-log".to_owned());
         let spawned = thread.spawn(move || {
             let _ended = Ended(&this); // also if it panics: somebody may wait for it
-            if let Err(error) = writer(&this.path).and_then(|connection| checkpoint(&connection).map(|_| ()))
-            {
+            if let Err(error) = write_back(&this.path, check) {
                 failed(&error);
             }
         });
@@ -76,6 +80,12 @@ impl WriteBack {
             pass = self.changed.wait(pass).unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+fn write_back(folder: &Path, check: impl FnOnce() -> Result<()>) -> Result<()> {
+    let connection = writer(folder)?;
+    check()?;
+    checkpoint(&connection).map(|_| ())
 }
 
 /// Says that a pass has ended, whichever way.
