@@ -105,6 +105,19 @@ macro_rules! door {
     };
 }
 
+macro_rules! row {
+    ($token:literal $home:ident $class:ident $fold:ident $($door:ident)? [$($content:literal),*]) => {
+        KindInfo {
+            token: $token,
+            home: Home::$home,
+            class: Class::$class,
+            fold: Fold::$fold,
+            contents: &[$($content),*],
+            door: door!($($door)?),
+        }
+    };
+}
+
 macro_rules! kinds {
     ($($variant:ident($type:ty) = $token:literal $home:ident $class:ident $fold:ident $($door:ident)? [$($content:literal),*];)*) => {
         /// The typed body of a record.
@@ -125,14 +138,7 @@ macro_rules! kinds {
         })*
 
         /// The table of kinds.
-        pub const KINDS: &[KindInfo] = &[$(KindInfo {
-            token: $token,
-            home: Home::$home,
-            class: Class::$class,
-            fold: Fold::$fold,
-            contents: &[$($content),*],
-            door: door!($($door)?),
-        }),*];
+        pub const KINDS: &[KindInfo] = &[$(row!($token $home $class $fold $($door)? [$($content),*])),*];
 
         impl Body {
             pub fn kind(&self) -> &str {
@@ -146,14 +152,7 @@ macro_rules! kinds {
             pub fn info(&self) -> Option<&'static KindInfo> {
                 match self {
                     $(Body::$variant(_) => {
-                        const ROW: &KindInfo = &KindInfo {
-                            token: $token,
-                            home: Home::$home,
-                            class: Class::$class,
-                            fold: Fold::$fold,
-                            contents: &[$($content),*],
-                            door: door!($($door)?),
-                        };
+                        const ROW: &KindInfo = &row!($token $home $class $fold $($door)? [$($content),*]);
                         Some(ROW)
                     })*
                     Body::Extension(..) | Body::Unknown(..) => None,

@@ -78,6 +78,14 @@ fn is_fatal(error: &StoreError) -> bool {
     matches!(error, StoreError::Failed(_) | StoreError::Malformed(_) | StoreError::Replaced(_))
 }
 
+/// What a handle says after it.
+fn poisoned_by(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Replaced(_) => error.clone(),
+        other => StoreError::Poisoned(other.to_string()),
+    }
+}
+
 #[derive(Debug)]
 struct Writer {
     connection: Option<Connection>,
@@ -132,11 +140,7 @@ impl SqliteStore {
 
     /// From here on this handle takes nothing, and neither does any other that sees the mark.
     fn poison(&self, error: &StoreError) {
-        let why = match error {
-            StoreError::Replaced(_) => error.clone(),
-            other => StoreError::Poisoned(other.to_string()),
-        };
-        if self.poison.set(why).is_ok()
+        if self.poison.set(poisoned_by(error)).is_ok()
             && let Some(folder) = &self.folder
         {
             folder.poison(&error.to_string());
@@ -207,7 +211,7 @@ impl SqliteStore {
         let check = move || syncer.map_or(Ok(()), |syncer| syncer.files().check());
         !log.begin(check, move |error| {
             if is_fatal(error)
-                && poison.set(StoreError::Poisoned(error.to_string())).is_ok()
+                && poison.set(poisoned_by(error)).is_ok()
                 && let Some(folder) = folder
             {
                 folder.poison(&error.to_string());
