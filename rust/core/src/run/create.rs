@@ -10,7 +10,7 @@ use crate::limits;
 use crate::mutants::{Mutant, mutant};
 use crate::records::{
     ActorType, Budget, CallKind, Draft, EffectClass, ForkEffects, Labels, Package, RunCreated, RunForked,
-    StepCreated,
+    StepCreated, StepStatus,
 };
 use crate::state::Call;
 
@@ -131,6 +131,10 @@ impl Case<'_> {
         // A write that was under way is the parent's: the fork could neither make it nor learn what came of it.
         let under_way = |call: &Call| call.phase == CallPhase::Started && call.effect == EffectClass::Write;
         if parent.phase.is_ended() || parent.calls.values().any(under_way) {
+            return Err(Refused::BadForkPoint);
+        }
+        // Without a step that is left to do, it would never end.
+        if parent.steps.values().all(|step| step.status == StepStatus::Completed) {
             return Err(Refused::BadForkPoint);
         }
         // So is a child that had not ended: it tells its parent, and nobody else, how it ends.
