@@ -169,7 +169,8 @@ def test_a_divergence_is_shown_side_by_side_and_forked(folder: Path) -> None:
     assert told(folder, "runs", "decide", run, "accept", "--by", "dana")["id"] == run
 
 
-def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path) -> None:
+@pytest.mark.parametrize("told_by", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path, told_by: signal.Signals) -> None:
     told(folder, "runs", "start", "program:rt", "sleeper")
     command = [sys.executable, "-m", "holdfast", "worker", "program:rt", "--name", "w7"]
     with subprocess.Popen(
@@ -179,7 +180,7 @@ def test_a_worker_ends_in_order_when_it_is_told_to(folder: Path) -> None:
         assert "worker w7 works on runs" in worker.stderr.readline()
         while told(folder, "metrics")["waiting"] != {"timer": 1}:
             assert worker.poll() is None
-        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(told_by)
         out, _ = worker.communicate(timeout=60)
     assert worker.returncode == 0
     assert "waiting" in out

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.runtime_desk import Provider, address, approve_all, kinds, provider, rt
 
 import holdfast as hf
 from holdfast import testing
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["address", "provider", "rt"]  # fixtures
 
@@ -339,3 +345,88 @@ def test_what_a_program_is_follows_what_is_registered_and_activated_while_it_run
     newest = rt.run_sync(waits)
     changed = {part for part, digest in packages(newest).items() if packages(after)[part] != digest}
     assert changed == {"hooks", "tools"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "image",
+        "audio",
+        "video",
+        "frame",
+        "audio_segment",
+        "video_segment",
+        "transcript",
+        "embedding",
+        "derived",
+    ],
+)
+def test_media_of_every_kind_are_kept_or_pointed_at_with_what_they_were_derived_from(
+    rt: hf.Runtime, kind: Any
+) -> None:
+    @rt.agent
+    async def records(ctx: hf.Context) -> None:
+        source = await ctx.media(kind, "kept", b"\x00\x01", media="application/x-made")
+        await ctx.media(kind, "elsewhere", uri="s3://bucket/made", derived_from=[source])
+        with pytest.raises(hf.HoldfastError, match="bad_value"):
+            await ctx.media(kind, "neither")
+        await ctx.stream_checkpoint("made", "reader", 1, chunk=7, backpressure="paused", partial=[kind])
+
+    run = rt.run_sync(records)
+    assert run.status == "completed", run.error
+    kept, elsewhere = rt.artifacts.list(run)
+    assert (kept.kind, rt.artifacts.open(kept), kept.media) == (kind, b"\x00\x01", "application/x-made")
+    assert (elsewhere.kind, elsewhere.uri, elsewhere.derived_from) == (kind, "s3://bucket/made", (kept.id,))
+    (made,) = (record.value for record in rt.store.read(run.id) if record.kind == "checkpoint.created")
+    assert (made["chunk"], made["backpressure"], made["partial"]) == (7, "paused", [kind])
+
+
+INTERRUPTED = """
+import sys
+import threading
+import holdfast as hf
+rt = hf.Runtime(sys.argv[1])
+
+@rt.tool(effect="write")
+def send(what: str) -> str:
+    with open(sys.argv[1] + ".sent", "a") as sent:
+        sent.write(what)
+    return "sent"
+
+@rt.tool(effect="read")
+def look() -> str:
+    if sys.argv[2:] == ["for ever"]:
+        print("looking", flush=True)
+        threading.Event().wait()
+    return "seen"
+
+@rt.agent
+async def works(ctx: hf.Context) -> list[str]:
+    return [await ctx.call(send, what="it"), await ctx.call(look)]
+
+if __name__ == "__main__":
+    run = rt.run_sync(works, key="one")
+    print(run.status, run.result)
+"""
+
+
+def test_a_program_that_is_interrupted_gives_back_what_it_had_and_the_next_one_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Nobody waits for a lease, and nothing is sent twice."""
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "runs")]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "for ever"], **pipes) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "looking\n"
+        first.send_signal(signal.SIGINT)
+        _, errors = first.communicate(timeout=60)
+    assert (first.returncode != 0, "KeyboardInterrupt" in errors) == (True, True), errors
+    with hf.open(tmp_path / "runs") as store:
+        (row,) = store.sql("SELECT id FROM runs")
+        claim = store.claim(worker="w2", run=row["id"])
+        assert claim is not None
+        store.release(claim)
+    second = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert second.stdout.splitlines()[-1] == "completed ['sent', 'seen']"
+    assert (tmp_path / "runs.sent").read_text() == "it"

@@ -275,7 +275,9 @@ class Runtime:
             args, kwargs: the agent's.
             arguments: all of them, by name, whatever they are called; instead of ``args`` and ``kwargs``.
             key: a run that has it is returned instead, if agent and input are the same.
-            budget, session, labels, priority, deadline, role, capabilities: as the run has them.
+            budget, session, labels, priority, role, capabilities: as the run has them.
+            deadline: milliseconds since the epoch; of the same priority and age, the earlier one is claimed
+                first. It ends nothing by itself.
             concurrency_key: of its own step, instead of the agent's: of all steps that have it one runs at a
                 time, so that a session or an account has its turns one after another.
             steps: further steps that the run has from its beginning, by name: functions of ``rt.step``, as in
