@@ -325,11 +325,12 @@ def test_a_random_agent_is_replayed_without_a_divergence(seed: int) -> None:
 
 
 def _forks(scene: testing.Scene, run: hf.Run, world: list[str], rng: random.Random) -> None:
-    """A fork of it, from where nothing is under way, repeats no effect."""
+    """A fork of it, from where nothing is under way and something is left to do, repeats no effect."""
     evidence, acted = scene.runtime.evidence, list(world)
+    done = next(fact.seq for fact in evidence.journal(run.id).facts if fact.kind == "step.completed")
     points = [
         seq
-        for seq in range(2, len(evidence.journal(run.id)))
+        for seq in range(2, done)
         if all(entry.phase == "settled" for entry in evidence.at(run.id, seq).ledger)
     ]
     for at in rng.sample(points, min(2, len(points))):
